@@ -24,7 +24,7 @@ func (f *fencible) Fenced() bool { return f.fenced.Load() }
 // A stuck actor has been given up and reads nothing, so a post must nudge the supervisor,
 // which may have parked it. When the stuck actor returns at last, its successor still
 // has the address.
-func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
+func TestDirectory_StuckActorLosesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, 0)
 		var hang atomic.Bool
@@ -69,9 +69,9 @@ func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 	})
 }
 
-// TestAnAckIsNoNudge: an ack is an answer and no new input. Otherwise an actor that fails
-// at its acks would never stay parked.
-func TestAnAckIsNoNudge(t *testing.T) {
+// TestActor_AckDoesNotWake: an ack is no nudge. An ack is an answer and no new input. Otherwise an actor that
+// fails at its acks would never stay parked.
+func TestActor_AckDoesNotWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, 0)
 		home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
@@ -97,8 +97,9 @@ func (r stopping) Service(ctx context.Context, v *service.View, on *service.Node
 	return r.renderer.Service(ctx, v, on)
 }
 
-// TestAnActorThatIsStoppedSendsNothing: what was rendered or told may be a part, and a fenced one has a successor.
-func TestAnActorThatIsStoppedSendsNothing(t *testing.T) {
+// TestActor_StoppedSendsNothing: an actor that is stopped sends nothing. What was rendered or told may be a part,
+// and a fenced one has a successor.
+func TestActor_StoppedSendsNothing(t *testing.T) {
 	for _, when := range []string{"never", "while it renders", "while its view is told", "fenced"} {
 		v := build(t, 0)
 		ctx, stop := context.WithCancel(t.Context())
@@ -127,8 +128,8 @@ func TestAnActorThatIsStoppedSendsNothing(t *testing.T) {
 	}
 }
 
-// TestTheViewIsToldBeforeItsFragment: packets follow the fragment.
-func TestTheViewIsToldBeforeItsFragment(t *testing.T) {
+// TestActor_ViewSentBeforeFragment: the view is told before its fragment. Packets follow the fragment.
+func TestActor_ViewSentBeforeFragment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
 		var order []string
@@ -149,7 +150,7 @@ func TestTheViewIsToldBeforeItsFragment(t *testing.T) {
 
 // A Service that goes and comes back between two turns is one message. Changes of its
 // slices in between were not posted, so they must be read.
-func TestAServiceThatWasGoneBetweenTwoTurnsIsReadAnew(t *testing.T) {
+func TestActor_ServiceRecreatedBetweenTurns(t *testing.T) {
 	gone, back := SpecChanged{}, SpecChanged{Spec: spec()}
 	tests := []struct {
 		name     string

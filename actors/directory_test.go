@@ -144,7 +144,8 @@ func specNamed(i int) *service.Spec {
 	return s
 }
 
-func TestAnActorLivesFromTheFirstMentionToTheLastAck(t *testing.T) {
+// TestDirectory_ActorLivesUntilLastAck: an actor lives from the first mention to the last ack.
+func TestDirectory_ActorLivesUntilLastAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
 		v.Start([]service.Key{service.Node})
@@ -180,7 +181,8 @@ func TestAnActorLivesFromTheFirstMentionToTheLastAck(t *testing.T) {
 	})
 }
 
-func TestFactsReachEverybody(t *testing.T) {
+// TestDirectory_FactsReachEveryActor: facts reach everybody.
+func TestDirectory_FactsReachEveryActor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
 		v.Start([]service.Key{service.Node})
@@ -203,7 +205,7 @@ func TestFactsReachEverybody(t *testing.T) {
 }
 
 // Posting and leaving race all the time; nothing posted may get lost.
-func TestAPostNeverFallsBetweenTwoLives(t *testing.T) {
+func TestDirectory_PostRacesWithLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
 		for range 200 {

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestAMachineThatForgetsDoesTheSame compares one that forgets its view after each turn
-// with one that never does, over random messages and acks.
-func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
+// TestMachine_ForgettingChangesNothing compares one that forgets its view after each turn with one that never
+// does, over random messages and acks.
+func TestMachine_ForgettingChangesNothing(t *testing.T) {
 	told := []Output{{Name: "one", Renderer: renderer{}, Programmed: unheard}, {Name: "two", Renderer: renderer{}}}
 	forgotten := 0
 	for seed := range uint64(50) {
@@ -72,7 +72,8 @@ func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
 	}
 }
 
-func TestWhatIsForgotten(t *testing.T) {
+// TestMachine_Forget: what is forgotten.
+func TestMachine_Forget(t *testing.T) {
 	m := live(slice("s", "10.0.0.1"))
 	if m.Forget(); m.view == nil {
 		t.Error("forgotten before it was resolved")

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestMachineScripts runs the stories in testdata; testdata/README.md has their notation.
-func TestMachineScripts(t *testing.T) {
+// TestMachine_Scripts runs the stories in testdata; testdata/README.md has their notation.
+func TestMachine_Scripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.HasSuffix(path, ".txt") {
 			s := &machineScript{}

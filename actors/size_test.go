@@ -28,9 +28,9 @@ func (t *town) events() []Event {
 	return told
 }
 
-// TestAServiceThatIsTooLarge is not rendered, and says so once. It keeps its fragment until
-// it asks for less, or is gone.
-func TestAServiceThatIsTooLarge(t *testing.T) {
+// TestMachine_ServiceTooLarge: a Service that is too large is not rendered, and says so once. It keeps its
+// fragment until it asks for less, or is gone.
+func TestMachine_ServiceTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 5)
 		v.slices[web] = []*service.Slice{slice("a", "10.0.0.1")}
@@ -91,8 +91,9 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 	})
 }
 
-// TestAServiceThatIsTooLargeFromTheStart has no fragment until it asks for less.
-func TestAServiceThatIsTooLargeFromTheStart(t *testing.T) {
+// TestMachine_ServiceTooLargeFromStart: a Service that is too large from the start has no fragment until it asks
+// for less.
+func TestMachine_ServiceTooLargeFromStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 5)
 		v.slices[web] = []*service.Slice{slice("a", "10.0.0.1")}
@@ -109,9 +110,9 @@ func TestAServiceThatIsTooLargeFromTheStart(t *testing.T) {
 	})
 }
 
-// TestAllAddressesCount: the number of objects is limited alike for ClusterIPs, node ports, load balancer IPs and
-// external IPs. All of them are written in the same transactions.
-func TestAllAddressesCount(t *testing.T) {
+// TestMachine_SizeCountsAllAddresses: all addresses count. The number of objects is limited alike for ClusterIPs,
+// node ports, load balancer IPs and external IPs. All of them are written in the same transactions.
+func TestMachine_SizeCountsAllAddresses(t *testing.T) {
 	addresses := sized(4).ExternalIPs
 	for name, set := range map[string]func(s *service.Spec){
 		"external IPs":      func(s *service.Spec) { s.ExternalIPs = addresses },

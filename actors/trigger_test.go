@@ -14,9 +14,10 @@ func triggered(trigger time.Time, endpoint string) *service.Slice {
 	return s
 }
 
-// TestTheTriggerOfASliceWithoutAMessage: a snapshot has a slice whose message was dropped, was never
-// posted, or comes later. The fragment carries the slice's trigger all the same, and once.
-func TestTheTriggerOfASliceWithoutAMessage(t *testing.T) {
+// TestMachine_TriggerOfSliceWithoutMessage: the trigger of a slice without a message. A snapshot has a slice whose
+// message was dropped, was never posted, or comes later. The fragment carries the slice's trigger all the same,
+// and once.
+func TestMachine_TriggerOfSliceWithoutMessage(t *testing.T) {
 	trigger := noon.Add(-time.Second)
 	one := triggered(trigger, "10.0.0.1")
 	m := NewMachine(web, 3, outputs, 0)
@@ -40,9 +41,9 @@ func TestTheTriggerOfASliceWithoutAMessage(t *testing.T) {
 	}
 }
 
-// TestTheTriggerOfAnOldSlice: the Service came long after its slice. The trigger says nothing about the
-// time that the Service's change took.
-func TestTheTriggerOfAnOldSlice(t *testing.T) {
+// TestMachine_OldSliceGivesNoTrigger: the trigger of an old slice. The Service came long after its slice. The
+// trigger says nothing about the time that the Service's change took.
+func TestMachine_OldSliceGivesNoTrigger(t *testing.T) {
 	m := NewMachine(web, 3, outputs, 0)
 	one := triggered(noon.Add(-time.Second), "10.0.0.1")
 	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{one}}, facts, noon.Add(triggerMax))

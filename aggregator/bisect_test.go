@@ -75,7 +75,7 @@ func theFirst(culprits []service.Key) []service.Key { return culprits[:1] }
 
 // Regardless of the culprits, the bisection ends, the unaffected Services are applied, the culprits and
 // no other key is quarantined, and for each culprit the rejected tries are logarithmic.
-func TestBisectionQuarantinesOnlyCulpritsQuick(t *testing.T) {
+func TestBisection_QuarantinesOnlyCulpritsQuick(t *testing.T) {
 	seeds := uint64(60)
 	if testenv.All() {
 		seeds = 400
@@ -118,7 +118,7 @@ func TestBisectionQuarantinesOnlyCulpritsQuick(t *testing.T) {
 
 // A writer may name everything that a rejected message contains. That is no reason to try each
 // Service alone.
-func TestBisectionAmongManyNamedStaysLogarithmic(t *testing.T) {
+func TestBisection_ManyNamedStaysLogarithmic(t *testing.T) {
 	ks := keys(2000)
 	for named := range 1000 {
 		s, bad := &bisection{}, map[service.Key]bool{ks[named/2]: true}
@@ -133,7 +133,7 @@ func TestBisectionAmongManyNamedStaysLogarithmic(t *testing.T) {
 
 // A write takes longer than the deadline, and other Services change all the time, so that there is
 // always a write due. The unaffected suspects are served nevertheless, and the culprit is found.
-func TestASearchIsNotStarvedByOtherChanges(t *testing.T) {
+func TestAggregator_SearchNotStarvedByChanges(t *testing.T) {
 	for _, receipts := range []receipts{whole, wholeFirstNamed} {
 		synctest.Test(t, func(t *testing.T) {
 			m := &model{receipts: receipts, took: 1500 * ms}

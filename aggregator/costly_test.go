@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestALongChainIsCharged: in iptables mode a port with 5,000 endpoints is one object. Who has it written waits as long as
-// who has as many objects written.
-func TestALongChainIsCharged(t *testing.T) {
+// TestMachine_LongChainIsCharged: a long chain is charged. In iptables mode a port with 5,000 endpoints is one
+// object. Who has it written waits as long as who has as many objects written.
+func TestMachine_LongChainIsCharged(t *testing.T) {
 	long, short := service.Key{Namespace: "a", Name: "long"}, service.Key{Namespace: "a", Name: "short"}
 	chain := func(rules int) *dataplane.Object {
 		const rule = "-p tcp -m statistic --mode random --probability 0.5 -j DNAT --to-destination 10.0.0.1:80\n"

@@ -104,7 +104,7 @@ func quarantined(h *fixture) (names []string) {
 
 // One Service makes every batch that contains it fail, and no batch is rejected. It is quarantined
 // alone, its last rules stay, and the others are served and go on changing.
-func TestAServiceWhoseWritesDoNotLandHarmsNoOther(t *testing.T) {
+func TestAggregator_FailingServiceIsolated(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		for _, byObject := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, by object %t", outcome, byObject), func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAServiceWhoseWritesDoNotLandHarmsNoOther(t *testing.T) {
 // Each write that contains one Service hangs until it times out. The others land within minutes, and
 // later tries of the Service delay no other Service for long. Once it can be written, it lands, however long other
 // writes took.
-func TestAServiceWhoseWritesHangHarmsNoOther(t *testing.T) {
+func TestAggregator_HangingServiceIsolated(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		for _, slow := range []time.Duration{0, 500 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%v, others take %v", outcome, slow), func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestAServiceWhoseWritesHangHarmsNoOther(t *testing.T) {
 
 // The writes of a Service hang, and it is quarantined. What it wants later takes longer than a try lasts
 // at first, and lands: soon, or within hours if it takes nearly as long as any write may.
-func TestAQuarantinedServiceWhoseWritesAreSlowLands(t *testing.T) {
+func TestAggregator_QuarantinedSlowServiceLands(t *testing.T) {
 	for takes, most := range map[time.Duration]time.Duration{
 		8 * time.Second: 10 * time.Minute, 35 * time.Second: 20 * time.Minute, 100 * time.Second: 90 * time.Minute,
 	} {
@@ -236,7 +236,7 @@ func TestAQuarantinedServiceWhoseWritesAreSlowLands(t *testing.T) {
 
 // Each write of a Service takes long on a slow node, and none has landed since the start. One Service is
 // rejected, and the bisection is as fast as the node is.
-func TestBisectionOnASlowNode(t *testing.T) {
+func TestBisection_SlowNode(t *testing.T) {
 	for _, slow := range []time.Duration{6 * time.Second, 30 * time.Second, 50 * time.Second} {
 		t.Run(slow.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestBisectionOnASlowNode(t *testing.T) {
 
 // One write took long, the first after a start. When a Service hangs later, the others do not wait as
 // long for each try.
-func TestALongFirstWriteDoesNotDelayBisection(t *testing.T) {
+func TestAggregator_BisectionAfterLongFirstWrite(t *testing.T) {
 	for _, between := range []int{0, 4} {
 		t.Run(fmt.Sprintf("%d writes later", between), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestALongFirstWriteDoesNotDelayBisection(t *testing.T) {
 }
 
 // The node fails every write for a while. No Service is the reason, and none is quarantined.
-func TestAHostThatFailsEveryWriteBlamesNoService(t *testing.T) {
+func TestAggregator_FailingHostBlamesNoService(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		for _, begin := range []string{"", "poison"} {
 			t.Run(fmt.Sprint(outcome, begin), func(t *testing.T) {
@@ -350,7 +350,7 @@ func TestAHostThatFailsEveryWriteBlamesNoService(t *testing.T) {
 }
 
 // A bisection for a rejected Service meets one whose writes do not land, and reversed.
-func TestBisectionEndsForEveryCauseOfFailure(t *testing.T) {
+func TestBisection_EndsForEveryFailureCause(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
 			h := stumbling(t, &stumbler{outcome: outcome})
@@ -379,7 +379,7 @@ func TestBisectionEndsForEveryCauseOfFailure(t *testing.T) {
 
 // What does not land of a quarantined Service takes long. It is tried less often, so that the
 // others do not wait for it most of the time.
-func TestSlowTriesOfAQuarantinedServiceAreRare(t *testing.T) {
+func TestQuarantine_SlowTriesAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := stumbling(t, &stumbler{outcome: dataplane.Unknown, takes: 20 * time.Second})
 		h.submit("bad", 1, 1, "stumble")
@@ -399,7 +399,7 @@ func TestSlowTriesOfAQuarantinedServiceAreRare(t *testing.T) {
 
 // What another program removed of a Service does not land again, whether the Service changes or
 // not. No other Service waits for it.
-func TestARepairThatDoesNotLandHarmsNoOther(t *testing.T) {
+func TestAggregator_FailingRepairIsolated(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stumbler{outcome: outcome}
@@ -429,7 +429,7 @@ func TestARepairThatDoesNotLandHarmsNoOther(t *testing.T) {
 
 // The kernel rejects a change of the node's own rules, or it does not land. The node keeps its last
 // rules, and Services go on changing. Later the kernel accepts it.
-func TestTheNodesOwnRulesAreHeldLikeThoseOfAService(t *testing.T) {
+func TestAggregator_NodeRulesHeldLikeService(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		for _, body := range []string{"poison", "stumble"} {
 			t.Run(fmt.Sprintf("%s, together with Services %t", body, together), func(t *testing.T) {

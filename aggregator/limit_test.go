@@ -17,7 +17,7 @@ import (
 
 // The longest write that others wait for, the control write after it and a try end before /livez fails, and the
 // kubelet kills the process later still.
-func TestAServiceThatHangsIsFoundBeforeTheProcessIsKilled(t *testing.T) {
+func TestAggregator_HangFoundBeforeProcessKill(t *testing.T) {
 	if longest := max(writeLong, writeAlone) + writeLong + tryLong; longest >= Liveness {
 		t.Errorf("a write, its control write and a try may take %v; /livez fails after %v", longest, Liveness)
 	}
@@ -94,7 +94,7 @@ func (h hanging) stumbler() *stumbler {
 
 // A Service changes, and its writes hang from then on. Each change of the others is in the kernel within 10 s, for hours, and
 // no kubelet kills the process.
-func TestChangesDoNotWaitForAServiceThatHangs(t *testing.T) {
+func TestAggregator_HangDoesNotDelayChanges(t *testing.T) {
 	for _, h := range []hanging{
 		{outcome: dataplane.Busy, takes: time.Hour}, {outcome: dataplane.Unknown, takes: time.Hour},
 		{outcome: dataplane.Busy, takes: 15 * time.Second, lands: true}, {outcome: dataplane.Unknown, takes: 30 * time.Second, lands: true},
@@ -145,7 +145,7 @@ func TestChangesDoNotWaitForAServiceThatHangs(t *testing.T) {
 }
 
 // More and more Services hang, two at once. Each change of the others is in the kernel within 10 s.
-func TestChangesDoNotWaitForSeveralServicesThatHang(t *testing.T) {
+func TestAggregator_SeveralHangsDoNotDelayChanges(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
 			a := stumbling(t, hanging{outcome: outcome, takes: time.Hour}.stumbler())
@@ -172,9 +172,9 @@ func TestChangesDoNotWaitForSeveralServicesThatHang(t *testing.T) {
 	}
 }
 
-// TestTwoServicesHangOneAfterTheOther: the change of a third one, in the write that meets the second one, does not wait
-// for further tries of that write.
-func TestTwoServicesHangOneAfterTheOther(t *testing.T) {
+// TestAggregator_TwoServicesHangInSuccession: two Services hang one after the other. The change of a third one, in
+// the write that meets the second one, does not wait for further tries of that write.
+func TestAggregator_TwoServicesHangInSuccession(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
 			a := stumbling(t, hanging{outcome: outcome, takes: time.Hour}.stumbler())
@@ -193,7 +193,7 @@ func TestTwoServicesHangOneAfterTheOther(t *testing.T) {
 }
 
 // Writes fail slowly and cannot be cut. The process is not killed, although it begins anew each time it is.
-func TestAServiceThatFailsSlowlyKillsNoProcess(t *testing.T) {
+func TestAggregator_SlowFailuresKillNoProcess(t *testing.T) {
 	for _, takes := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute} {
 		for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 			t.Run(fmt.Sprint(outcome, takes), func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestAServiceThatFailsSlowlyKillsNoProcess(t *testing.T) {
 
 // A node with many Services starts, and its first write takes long. It is not cut short, and a restart is not due
 // meanwhile.
-func TestALongFirstWriteIsNotCutShort(t *testing.T) {
+func TestAggregator_LongFirstWriteNotCutShort(t *testing.T) {
 	for many, took := range map[int]time.Duration{1000: 5400 * ms, 10_000: 9900 * ms, 60_000: 29 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(*dataplane.Batch) time.Duration { return took }}
@@ -247,7 +247,7 @@ func TestALongFirstWriteIsNotCutShort(t *testing.T) {
 
 // A process starts with many Services, and one of them hangs. The others do not wait for the time that the first write of
 // so many may take, and then as long for each try.
-func TestTheFirstWriteDoesNotWaitLongForAServiceThatHangs(t *testing.T) {
+func TestAggregator_HangDelaysFirstWriteBriefly(t *testing.T) {
 	for many, most := range map[int]time.Duration{500: 15 * time.Second, 12_000: 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
@@ -271,7 +271,7 @@ func TestTheFirstWriteDoesNotWaitLongForAServiceThatHangs(t *testing.T) {
 }
 
 // Another program holds a lock that every write needs, at the start or later. Everything lands soon after it is given back.
-func TestWritesLandOnceALockIsGivenBack(t *testing.T) {
+func TestAggregator_WritesLandAfterLockReleased(t *testing.T) {
 	for _, held := range []time.Duration{8 * time.Second, 30 * time.Second, 3 * time.Minute} {
 		for _, later := range []time.Duration{0, time.Minute} {
 			t.Run(fmt.Sprint(held, later), func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestWritesLandOnceALockIsGivenBack(t *testing.T) {
 
 // A process ends while a Service hangs. The next one knows the Service: it writes what all others want at once, keeps the
 // rules of the Service, and tries it last and alone. So it lands once it can.
-func TestWhatDidNotLandIsTriedLastByTheNextProcess(t *testing.T) {
+func TestAggregator_RestartTriesUnlandedLast(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
@@ -342,7 +342,7 @@ func TestWhatDidNotLandIsTriedLastByTheNextProcess(t *testing.T) {
 
 // A process that has nothing to write but a Service that hangs, as in the process before, does not know how long writes
 // take. The first change of another Service waits for a try, but not for as long as a first write may last.
-func TestAServiceThatHungBeforeDoesNotDelayTheFirstChange(t *testing.T) {
+func TestAggregator_FirstChangeAfterFormerHang(t *testing.T) {
 	for after := time.Second; after < 30*time.Minute; after += 9 * time.Second {
 		synctest.Test(t, func(t *testing.T) {
 			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
@@ -367,9 +367,9 @@ type ownersStumbler struct{ *stumbler }
 func (ownersStumbler) Owner(o *dataplane.Object) (service.Key, bool) { return ownersModel{}.Owner(o) }
 func (ownersStumbler) Refs(o *dataplane.Object) []dataplane.ID       { return o.Refs() }
 
-// TestASlowServiceSaysNothingAboutTheNode: writes of one Service take long. Those of others are limited as before, until one of
-// them takes long, too.
-func TestASlowServiceSaysNothingAboutTheNode(t *testing.T) {
+// TestAggregator_SlowServiceKeepsOthersLimits: a slow Service says nothing about the node. Writes of one Service
+// take long. Those of others are limited as before, until one of them takes long, too.
+func TestAggregator_SlowServiceKeepsOthersLimits(t *testing.T) {
 	m := &machine{}
 	wrote := func(names ...string) {
 		batch := &dataplane.Batch{}

@@ -53,7 +53,8 @@ func churn(p *Pacer, now time.Time, took, lasts time.Duration) (share float64, e
 	}
 }
 
-func TestSustainedWritesTakeTheirShare(t *testing.T) {
+// TestPacer_SustainedWritesTakeShare: sustained writes take their share.
+func TestPacer_SustainedWritesTakeShare(t *testing.T) {
 	for _, share := range []float64{0.1, 0.25, 0.5, 1} {
 		for _, took := range []time.Duration{ms, 40 * ms, 400 * ms} {
 			p := audited(Pace{MaxWriteShare: share, MaxDelay: time.Hour})
@@ -73,7 +74,7 @@ func started(pace Pace) *Pacer {
 
 // After a rest, changes in a row are written at once until writing is half a second ahead of its
 // share.
-func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
+func TestPacer_BurstGoesAheadOfShare(t *testing.T) {
 	p, now, writes := started(Pace{MaxWriteShare: 0.25}), at(0), 0
 	for ; writes < 100; writes++ {
 		p.Waiting(now)
@@ -91,7 +92,7 @@ func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
 
 // Neither a long write at the start nor writes that the deadline brings forward are made up for: a
 // change that comes a deadline later is written at once.
-func TestLongAgoWritesAreNotOwed(t *testing.T) {
+func TestPacer_LongAgoWritesForgiven(t *testing.T) {
 	long := started(Pace{MaxWriteShare: 0.1, MaxDelay: 500 * ms})
 	long.Wrote(at(10_000), 10*time.Second, true, 0)
 	brought := audited(Pace{MaxWriteShare: 0.1, MaxDelay: 500 * ms})
@@ -108,7 +109,7 @@ func TestLongAgoWritesAreNotOwed(t *testing.T) {
 
 // No two writes closer than the spacing, no fragment older than the deadline
 // unless a write is in progress or backing off.
-func TestPacerBoundsQuick(t *testing.T) {
+func TestPacer_BoundsQuick(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		pace := Pace{MinInterval: time.Duration(random.IntN(50)) * ms, MaxDelay: time.Duration(20+random.IntN(200)) * ms}
@@ -144,7 +145,8 @@ func TestPacerBoundsQuick(t *testing.T) {
 	}
 }
 
-func TestPaceErrorsNameTheNumbers(t *testing.T) {
+// TestPaceValidate_BadNumbers: pace errors name the numbers.
+func TestPaceValidate_BadNumbers(t *testing.T) {
 	for _, bad := range []Pace{{MinInterval: -1}, {MaxWriteShare: 1.5}, {BackoffMin: time.Minute, BackoffMax: time.Second}} {
 		if bad.Validate() == nil {
 			t.Errorf("accepted %+v", bad)
@@ -154,7 +156,7 @@ func TestPaceErrorsNameTheNumbers(t *testing.T) {
 
 // However long another program holds a lock, what waits for it is tried every second. After a
 // rejection the pause grows.
-func TestALockIsTriedAgainSoon(t *testing.T) {
+func TestPacer_HeldLockRetriedSoon(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		p, now := started(Pace{}), at(0)
 		for range 20 {

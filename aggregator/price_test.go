@@ -15,7 +15,7 @@ import (
 
 // While a failed write backs off, a quarantined key whose try is due waits as
 // well: the loop used to ask again at once, and so kept a core busy.
-func TestATrialWaitsForTheBackoffWithoutSpinning(t *testing.T) {
+func TestAggregator_TrialBackoffDoesNotSpin(t *testing.T) {
 	a := newMachine(&Config{Domain: "model", Writer: &model{}})
 	a.gate.prime(epoch, nil)
 	a.start.adopted = true
@@ -29,7 +29,7 @@ func TestATrialWaitsForTheBackoffWithoutSpinning(t *testing.T) {
 
 // The pause between the tries of a node that rejects everything grows: it used
 // to stay at its minimum, since each bisection began with a clean slate.
-func TestANodeAtFaultIsTriedLessAndLessOften(t *testing.T) {
+func TestAggregator_NodeAtFaultBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{rejects: func(*dataplane.Change) bool { return true }}
 		h := ready(t, m, Config{})
@@ -45,7 +45,7 @@ func TestANodeAtFaultIsTriedLessAndLessOften(t *testing.T) {
 // The price of a bisection: Services of which some are rejected, for the receipts of each
 // kind of writer. No unaffected Service is quarantined, and the rejected writes are bounded by
 // the logarithm of a group for each culprit.
-func TestBisectionAmongTenThousandServices(t *testing.T) {
+func TestBisection_TenThousandServices(t *testing.T) {
 	const count = 10_000
 	t.Logf("%-28s %6s | %7s %7s | %22s", "receipts", "bad", "rejected", "writes", "all others applied")
 	for _, kind := range []struct {
@@ -113,8 +113,9 @@ func TestBisectionAmongTenThousandServices(t *testing.T) {
 	}
 }
 
-// TestAQuarantineIsNewsOnce: until the reason is another one, or the key was free in between.
-func TestAQuarantineIsNewsOnce(t *testing.T) {
+// TestQuarantine_ReportedOnce: a quarantine is news once. Until the reason is another one, or the key was free in
+// between.
+func TestQuarantine_ReportedOnce(t *testing.T) {
 	a := newMachine(&Config{Domain: "model", Writer: &model{}})
 	bad := service.Key{Namespace: "ns", Name: "bad"}
 	var news []bool

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPacerScripts runs the stories in testdata/pacer; testdata/README.md has their notation.
-func TestPacerScripts(t *testing.T) {
+// TestPacer_Scripts runs the stories in testdata/pacer; testdata/README.md has their notation.
+func TestPacer_Scripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/pacer", func(t *testing.T, path string) {
 		p := &Pacer{}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -68,8 +68,8 @@ func stepPacer(t *testing.T, p *Pacer, d *datadriven.TestData) string {
 	return ""
 }
 
-// TestBisectionScripts runs the stories in testdata/bisection.
-func TestBisectionScripts(t *testing.T) {
+// TestBisection_Scripts runs the stories in testdata/bisection.
+func TestBisection_Scripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/bisection", func(t *testing.T, path string) {
 		s := &bisection{}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestWaitsNameTheOldestFirst(t *testing.T) {
+// TestWaits_OldestFirst: waits name the oldest first.
+func TestWaits_OldestFirst(t *testing.T) {
 	w := newWaits()
 	begin := time.Unix(1000, 0)
 	for i := range 10 {
@@ -49,8 +50,9 @@ func (sends) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	}
 }
 
-// TestSearchOutlivesAskersThatLeave: a search that was given up leaves nothing in the ledger.
-func TestSearchOutlivesAskersThatLeave(t *testing.T) {
+// TestSearch_OutlivesLeavingAskers: search outlives askers that leave. A search that was given up leaves nothing
+// in the ledger.
+func TestSearch_OutlivesLeavingAskers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}
 		a, err := New(Config{Domain: "d", Writer: m, Naming: sends{}})

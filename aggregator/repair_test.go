@@ -24,9 +24,9 @@ func undone(names ...string) *ledger.Undone {
 	return u
 }
 
-// TestRepairsSlowDown: each step is an audit in which an announcement has found
-// something, which is repaired as soon as possible; it returns the pause.
-func TestRepairsSlowDown(t *testing.T) {
+// TestRepairs_SlowDown: repairs slow down. Each step is an audit in which an announcement has found something,
+// which is repaired as soon as possible; it returns the pause.
+func TestRepairs_SlowDown(t *testing.T) {
 	const s = time.Second
 	type step struct {
 		// after is the time since the previous repair ended.
@@ -79,9 +79,9 @@ func TestRepairsSlowDown(t *testing.T) {
 	}
 }
 
-// TestAnotherObjectEndsTheWait: what is undone for the first time does not wait for
+// TestRepairs_NewObjectEndsWait: another object ends the wait. What is undone for the first time does not wait for
 // what waits.
-func TestAnotherObjectEndsTheWait(t *testing.T) {
+func TestRepairs_NewObjectEndsWait(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	find := func(u *ledger.Undone) *RepairBegan {
 		r.announced(now, dataplane.ForeignProcess{PID: 7, Command: "rival"})
@@ -109,9 +109,9 @@ func TestAnotherObjectEndsTheWait(t *testing.T) {
 	}
 }
 
-// TestWhoIsToldOnce: a stranger announced while an audit runs may be whom it finds;
-// one announced before the last audit is not.
-func TestWhoIsToldOnce(t *testing.T) {
+// TestRepairs_StrangerReportedOnce: who is told once. A stranger announced while an audit runs may be whom it
+// finds; one announced before the last audit is not.
+func TestRepairs_StrangerReportedOnce(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	r.announced(now, dataplane.ForeignProcess{PID: 1})
 	r.auditing()
@@ -130,9 +130,9 @@ func TestWhoIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestFlushedRulesets: more objects than are listed count as one, so that a script
-// that flushes everything in a loop is slowed down, too.
-func TestFlushedRulesets(t *testing.T) {
+// TestRepairs_FlushedRuleset: more objects than are listed count as one, so that a script that flushes everything
+// in a loop is slowed down, too.
+func TestRepairs_FlushedRuleset(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	all := &ledger.Undone{Missing: ledger.UndoneMax + 1, Objects: undone("x").Objects}
 	for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
@@ -146,9 +146,9 @@ func TestFlushedRulesets(t *testing.T) {
 	}
 }
 
-// TestMarksAreBounded: those that stand are forgotten, and so are all when there are
+// TestRepairs_MarksAreBounded: marks are bounded. Those that stand are forgotten, and so are all when there are
 // too many.
-func TestMarksAreBounded(t *testing.T) {
+func TestRepairs_MarksAreBounded(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	for i := range 2 * marksMax / ledger.UndoneMax {
 		names := make([]string, ledger.UndoneMax)
@@ -222,9 +222,9 @@ func (r *rival) Read(ctx context.Context) ([]dataplane.Object, error) {
 	return r.model.Read(ctx)
 }
 
-// TestTwoWithDifferentOpinionsSlowDown: they answered each other at once, with 2,470
-// audits each in 5 s.
-func TestTwoWithDifferentOpinionsSlowDown(t *testing.T) {
+// TestAggregator_RivalsSlowDown: two with different opinions slow down. They answered each other at once, with
+// 2,470 audits each in 5 s.
+func TestAggregator_RivalsSlowDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}
 		var rivals [2]*rival
@@ -273,7 +273,7 @@ func TestTwoWithDifferentOpinionsSlowDown(t *testing.T) {
 }
 
 // A long bisection keeps a repair open, and audits find the same objects undone all the time.
-func TestARepairThatDoesNotEndTakesBoundedMemory(t *testing.T) {
+func TestRepairs_UnfinishedRepairMemoryBounded(t *testing.T) {
 	var names []string
 	for i := range ledger.UndoneMax {
 		names = append(names, fmt.Sprint(i))

@@ -13,7 +13,7 @@ import (
 
 // Under sustained load there is always a fragment that arrives while others are folded. It is as
 // old as it is: health ends the process when the oldest pending change is too old.
-func TestAFragmentThatArrivesWhileOthersAreFoldedIsNotOlderThanItIs(t *testing.T) {
+func TestStatus_FragmentArrivesDuringFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a *Aggregator
 		sequence := uint64(1)

@@ -27,9 +27,9 @@ func (w *slowWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.Re
 	return r
 }
 
-// TestStoppingAmidAWrite: a proxy that is stopped completes the batch that is under way, and ends
-// after it. It begins no other one.
-func TestStoppingAmidAWrite(t *testing.T) {
+// TestAggregator_StopDuringWrite: stopping amid a write. A proxy that is stopped completes the batch that is under
+// way, and ends after it. It begins no other one.
+func TestAggregator_StopDuringWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slowWriter{model: &model{}, begun: make(chan struct{}, 9), may: make(chan struct{})}
 		h := openWriter(t, w.model, w, Config{})

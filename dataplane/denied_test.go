@@ -107,9 +107,9 @@ func (c *contest) check(renderer dataplane.Renderer) (lost int) {
 	return lost
 }
 
-// TestADeniedFrontendIsNotRendered takes each sort of frontend from a Service, with and without endpoints.
-// Every backend renders all else of the Service as before.
-func TestADeniedFrontendIsNotRendered(t *testing.T) {
+// TestRenderers_DeniedFrontend takes each sort of frontend from a Service, with and without endpoints. Every
+// backend renders all else of the Service as before.
+func TestRenderers_DeniedFrontend(t *testing.T) {
 	takes := map[string]func(c *contest){
 		"ClusterIP":   func(c *contest) { c.owner.ClusterIPs[c.family] = c.loser.ClusterIPs[c.family] },
 		"external IP": func(c *contest) { c.owner.ExternalIPs[c.family] = c.loser.ExternalIPs[c.family] },

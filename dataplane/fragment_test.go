@@ -14,7 +14,8 @@ func object(name, body string) Object {
 	return Object{ID: ID{Container: "nat", Name: name}, Body: body}
 }
 
-func TestFragmentsOfEqualContentHaveEqualDigests(t *testing.T) {
+// TestFragment_EqualContentEqualDigest: fragments of equal content have equal digests.
+func TestFragment_EqualContentEqualDigest(t *testing.T) {
 	a := NewFragment(key, []Object{object("x", "1"), object("y", "2")})
 	b := NewFragment(key, []Object{object("y", "2"), object("x", "1")})
 	if a.Digest != b.Digest {
@@ -33,21 +34,24 @@ func TestFragmentsOfEqualContentHaveEqualDigests(t *testing.T) {
 	}
 }
 
-func TestTheFirstOfTwoObjectsOfOneIdentityStays(t *testing.T) {
+// TestFragment_FirstOfDuplicatesStays: the first of two objects of one identity stays.
+func TestFragment_FirstOfDuplicatesStays(t *testing.T) {
 	f := NewFragment(service.Key{}, []Object{object("x", "first"), object("w", ""), object("x", "second")})
 	if len(f.Objects) != 2 || f.Objects[1].Body != "first" {
 		t.Fatalf("%+v", f.Objects)
 	}
 }
 
-func TestSameComparesContentAndAbsence(t *testing.T) {
+// TestSame: same compares content and absence.
+func TestSame(t *testing.T) {
 	a, b, c := object("x", "1"), object("x", "1"), object("x", "2")
 	if !Same(&a, &b) || Same(&a, &c) || Same(&a, nil) || Same(nil, &a) || !Same(nil, nil) {
 		t.Fatal("Same is wrong")
 	}
 }
 
-func TestEarliestIgnoresZeroTimes(t *testing.T) {
+// TestEarliest_IgnoresZeroTimes: earliest ignores zero times.
+func TestEarliest_IgnoresZeroTimes(t *testing.T) {
 	var none time.Time
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 	for _, c := range []struct{ a, b, want time.Time }{
@@ -59,14 +63,15 @@ func TestEarliestIgnoresZeroTimes(t *testing.T) {
 	}
 }
 
-// TestAnObjectIsSmall: actors keep one per element, a million on a large node.
-func TestAnObjectIsSmall(t *testing.T) {
+// TestObject_IsSmall: an object is small. Actors keep one per element, a million on a large node.
+func TestObject_IsSmall(t *testing.T) {
 	if size := unsafe.Sizeof(Object{}); size > 64 {
 		t.Errorf("%d bytes, want at most 64", size)
 	}
 }
 
-func TestAnObjectWithoutLinksHasNone(t *testing.T) {
+// TestObject_WithoutLinks: an object without links has none.
+func TestObject_WithoutLinks(t *testing.T) {
 	var o Object
 	if o.Refs() != nil || o.Parts() != nil || LinkTo() != nil {
 		t.Error("an object without links has references or parts")

@@ -31,9 +31,9 @@ func shadowable(family service.Family, endpoints ...service.Endpoint) service.Po
 	}
 }
 
-// TestEveryFrontendOfEveryBackendIsTold renders a Service, served and rejected, and
-// reads the frontends back from the names of what came out.
-func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
+// TestNaming_EveryFrontendOfEveryBackend renders a Service, served and rejected, and reads the frontends back from
+// the names of what came out.
+func TestNaming_EveryFrontendOfEveryBackend(t *testing.T) {
 	endpoints := map[service.Family]string{service.IPv4: "10.0.0.1:8080", service.IPv6: "[fd00::1]:8080"}
 	want := map[service.Family][]string{
 		service.IPv4: {"172.30.0.41:80/udp", "192.0.2.1:80/udp", "192.0.2.9:80/udp", "node port 30080/udp"},
@@ -67,7 +67,8 @@ func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 // in returns the container of the elements of a set of nftables mode.
 func in(set string) string { return "@" + nftrender.SetName(set) }
 
-func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
+// TestNaming_IgnoresOtherObjects: what is no frontend is not told.
+func TestNaming_IgnoresOtherObjects(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: "nat", Name: "KUBE-SVC-HAIRPIN"},
 		{Container: "nat/KUBE-SVC-HAIRPIN", Name: "\x01\x0a\x00\x00\x01"},
@@ -92,8 +93,9 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 	}
 }
 
-// TestReadingAllocatesNothing: the ledger reads identities for every claim that changes.
-func TestReadingAllocatesNothing(t *testing.T) {
+// TestNaming_AllocatesNothing: reading allocates nothing. The ledger reads identities for every claim that
+// changes.
+func TestNaming_AllocatesNothing(t *testing.T) {
 	address, transport := "\xc0\x00\x02\x01", "\x06\x00\x00\x00\x00\x50\x00\x00"
 	for _, c := range []struct {
 		naming          dataplane.Naming
@@ -116,9 +118,9 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestEverythingAboutAFrontendIsTold renders a Service with slots and source ranges, and counts what is told
-// as an object of a frontend.
-func TestEverythingAboutAFrontendIsTold(t *testing.T) {
+// TestNaming_EveryObjectOfFrontend renders a Service with slots and source ranges, and counts what is told as an
+// object of a frontend.
+func TestNaming_EveryObjectOfFrontend(t *testing.T) {
 	endpoints := map[service.Family]string{service.IPv4: "10.0.0.1:8080", service.IPv6: "[fd00::1]:8080"}
 	ranges := map[service.Family][]netip.Prefix{
 		service.IPv4: {netip.MustParsePrefix("198.51.100.0/25"), netip.MustParsePrefix("203.0.113.7/32")},
@@ -176,7 +178,8 @@ func expectTold(t *testing.T, found, want map[string]int) {
 	}
 }
 
-func TestNamesTooShortAreNotTold(t *testing.T) {
+// TestNaming_IgnoresShortNames: names too short are not told.
+func TestNaming_IgnoresShortNames(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: in("local-endpoints"), Name: "abc"}, {Container: in("nodeport-local-endpoints"), Name: "\x06\x00\x00\x00\x00\x50\x00\x00"},
 		{Container: in("firewalled")}, {Container: in("allowed-sources"), Name: ""}, {Container: in("allowed-sources"), Name: "x"}, {Container: in("frontends"), Name: "x"},
@@ -187,9 +190,9 @@ func TestNamesTooShortAreNotTold(t *testing.T) {
 	}
 }
 
-// TestEntriesOfSetsAreOfTheirServer: in ipvs mode, what is in sets about a frontend is told as its virtual
-// server is, and every virtual server is a frontend.
-func TestEntriesOfSetsAreOfTheirServer(t *testing.T) {
+// TestNaming_SetEntriesMatchServer: entries of sets are of their server. In ipvs mode, what is in sets about a
+// frontend is told as its virtual server is, and every virtual server is a frontend.
+func TestNaming_SetEntriesMatchServer(t *testing.T) {
 	for _, family := range service.Families {
 		endpoint := service.Endpoint{AddrPort: netip.MustParseAddrPort([]string{"10.0.0.1:8080", "[fd00::1]:8080"}[family]), Local: true}
 		port := shadowable(family, endpoint)

@@ -37,9 +37,9 @@ func sentTo(naming dataplane.Naming, objects []dataplane.Object) []string {
 	return slices.Sorted(maps.Keys(to))
 }
 
-// TestEveryEndpointOfEveryBackendIsTold: those that get new connections and no others. In IPVS mode, others
-// keep their flows.
-func TestEveryEndpointOfEveryBackendIsTold(t *testing.T) {
+// TestSends_EveryEndpointOfEveryBackend: every endpoint of every backend is told. Those that get new connections
+// and no others. In IPVS mode, others keep their flows.
+func TestSends_EveryEndpointOfEveryBackend(t *testing.T) {
 	endpoints := service.PerFamily[[3]string]{
 		{"10.0.0.1:8080", "10.0.0.2:8081", "10.0.0.3:8080"}, {"[fd00::1]:8080", "[fd00::2]:8081", "[fd00::3]:8080"},
 	}
@@ -73,8 +73,8 @@ func TestEveryEndpointOfEveryBackendIsTold(t *testing.T) {
 	}
 }
 
-// TestOtherObjectsSendNowhere: what has other contents, or was cut.
-func TestOtherObjectsSendNowhere(t *testing.T) {
+// TestSends_OtherObjectsSendNowhere: other objects send nowhere. What has other contents, or was cut.
+func TestSends_OtherObjectsSendNowhere(t *testing.T) {
 	whole := "\x10\x00\x02\x00\x0c\x00\x01\x00\x0a\x00\x00\x01\x1f\x90\x00\x00"
 	for cut := range len(whole) + 1 {
 		o := dataplane.Object{ID: dataplane.ID{Container: in("local-endpoints")}, Kind: dataplane.Element, Body: whole[:cut]}

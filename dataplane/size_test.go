@@ -61,9 +61,9 @@ func (w wish) slice() *service.Slice {
 	return s
 }
 
-// TestSizeIsWhatIsRendered: within a factor of two, in every direction in which a Service
-// can grow. What a body lists counts like objects.
-func TestSizeIsWhatIsRendered(t *testing.T) {
+// TestRenderers_SizeMatchesOutput: size is what is rendered. Within a factor of two, in every direction in which a
+// Service can grow. What a body lists counts like objects.
+func TestRenderers_SizeMatchesOutput(t *testing.T) {
 	facts := &service.NodeFacts{Name: "n"}
 	facts.NodePorts[service.IPv4] = service.NodePortAddresses{All: true, Host: []netip.Addr{
 		netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}}
@@ -117,9 +117,9 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestRenderersPollTheirContext: an actor that was given up ends soon, and does not render the
-// rest next to its replacement.
-func TestRenderersPollTheirContext(t *testing.T) {
+// TestRenderers_PollContext: renderers poll their context. An actor that was given up ends soon, and does not
+// render the rest next to its replacement.
+func TestRenderers_PollContext(t *testing.T) {
 	w := wish{ports: 100, addresses: 100, endpoints: 10}
 	spec, facts := w.spec(), &service.NodeFacts{Name: "n"}
 	view := service.Resolve(spec.Key, spec, []*service.Slice{w.slice()}, facts)

@@ -42,9 +42,9 @@ var (
 	recordNamed = regexp.MustCompile(`\bADR\s+(?://\s*)?(\d+)\b|\badr/(\d{4})\b`)
 )
 
-// TestRecordsHaveTheirForm checks that each decision record has a title, a status, a date and its four parts, that it is
+// TestRecords_Format checks that each decision record has a title, a status, a date and its four parts, that it is
 // short, and that the index lists it.
-func TestRecordsHaveTheirForm(t *testing.T) {
+func TestRecords_Format(t *testing.T) {
 	index := indexHead
 	for _, file := range records(t) {
 		text := read(t, file)
@@ -74,8 +74,8 @@ func TestRecordsHaveTheirForm(t *testing.T) {
 	}
 }
 
-// TestDesignPagesAreShort: a page that grows needs less detail, not a second page.
-func TestDesignPagesAreShort(t *testing.T) {
+// TestDesignPages_Short: design pages are short. A page that grows needs less detail, not a second page.
+func TestDesignPages_Short(t *testing.T) {
 	pages, err := filepath.Glob("design/*.md")
 	if err != nil || len(pages) < 5 {
 		t.Fatalf("%d design pages, %v", len(pages), err)
@@ -85,8 +85,9 @@ func TestDesignPagesAreShort(t *testing.T) {
 	}
 }
 
-// TestNamedRecordsExist checks each number of a record in pages, comments and scenarios. The changelog is about the past.
-func TestNamedRecordsExist(t *testing.T) {
+// TestRecords_NamedOnesExist checks each number of a record in pages, comments and scenarios. The changelog is
+// about the past.
+func TestRecords_NamedOnesExist(t *testing.T) {
 	numbers := map[string]bool{}
 	for _, file := range records(t) {
 		numbers[strings.TrimLeft(filepath.Base(file)[:4], "0")] = true

@@ -12,8 +12,8 @@ import (
 // timed is a command of a script that runs tiers. The command beside runs two at the same time.
 var timed = regexp.MustCompile(`(?m)^timed (beside )?(.*?)(?: \|\| status=1)?$`)
 
-// TestWorkflowRunsEachTier compares the jobs of the workflow with the commands of .ci/run and hack/test-all.
-func TestWorkflowRunsEachTier(t *testing.T) {
+// TestWorkflow_RunsEachTier compares the jobs of the workflow with the commands of .ci/run and hack/test-all.
+func TestWorkflow_RunsEachTier(t *testing.T) {
 	var workflow struct {
 		Jobs struct {
 			Tier struct {

@@ -11,9 +11,9 @@ import (
 // required is a direct requirement in go.mod, with its purpose.
 var required = regexp.MustCompile(`^\t(\S+) v\S+(?: // (.*))?$`)
 
-// TestDependenciesReference compares the table of dependencies.md with go.mod, where each direct requirement has its
-// purpose in a comment.
-func TestDependenciesReference(t *testing.T) {
+// TestDependencies_Reference compares the table of dependencies.md with go.mod, where each direct requirement has
+// its purpose in a comment.
+func TestDependencies_Reference(t *testing.T) {
 	var rows [][]string
 	for line := range strings.Lines(read(t, "../go.mod")) {
 		match := required.FindStringSubmatch(strings.TrimSuffix(line, "\n"))

@@ -11,9 +11,9 @@ import (
 	"unicode"
 )
 
-// TestLinksLeadSomewhere follows every relative link of every page of the repository, to
-// the file and, where it names one, to the heading.
-func TestLinksLeadSomewhere(t *testing.T) {
+// TestLinks_TargetsExist follows every relative link of every page of the repository, to the file and, where it
+// names one, to the heading.
+func TestLinks_TargetsExist(t *testing.T) {
 	pages := markdown(t)
 	if len(pages) < 20 {
 		t.Fatalf("%d pages: want all of the repository", len(pages))
@@ -39,8 +39,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestLinkedTestsExist checks every link whose text is the name of a test: the linked file has that test.
-func TestLinkedTestsExist(t *testing.T) {
+// TestLinks_TestsExist checks every link whose text is the name of a test: the linked file has that test.
+func TestLinks_TestsExist(t *testing.T) {
 	named := regexp.MustCompile(`\[(Test\w+)\]\(([^)\s]+)\)`)
 	found := 0
 	for _, page := range markdown(t) {
@@ -58,8 +58,8 @@ func TestLinkedTestsExist(t *testing.T) {
 	}
 }
 
-// TestNamedTestsExist checks the tests that a page names as code.
-func TestNamedTestsExist(t *testing.T) {
+// TestPages_NamedTestsExist checks the tests that a page names as code.
+func TestPages_NamedTestsExist(t *testing.T) {
 	var source strings.Builder
 	for _, file := range tracked(t, "_test.go") {
 		source.WriteString(read(t, file))
@@ -74,8 +74,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// TestNoCommentForOtherLinters checks that no comment is for a linter that make lint does not run.
-func TestNoCommentForOtherLinters(t *testing.T) {
+// TestComments_OtherLinters checks that no comment is for a linter that make lint does not run.
+func TestComments_OtherLinters(t *testing.T) {
 	for _, file := range tracked(t, ".go") {
 		if strings.Contains(read(t, file), "//no"+"lint") {
 			t.Errorf("%s: make lint runs no linter that reads this comment", file)
@@ -83,8 +83,8 @@ func TestNoCommentForOtherLinters(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsReachable checks that a reader who starts at the README finds every page.
-func TestEveryPageIsReachable(t *testing.T) {
+// TestPages_AllReachable checks that a reader who starts at the README finds every page.
+func TestPages_AllReachable(t *testing.T) {
 	start := filepath.Join("..", "README.md")
 	seen, queue := map[string]bool{start: true}, []string{start}
 	for len(queue) > 0 {

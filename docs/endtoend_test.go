@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
-// TestEndToEndReference compares the list of tests in test/e2e/README.md with the first sentences of their comments.
-func TestEndToEndReference(t *testing.T) {
+// TestEndToEnd_Reference compares the list of tests in test/e2e/README.md with the first sentences of their
+// comments.
+func TestEndToEnd_Reference(t *testing.T) {
 	files, err := filepath.Glob("../test/e2e/*_test.go")
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,9 @@ type schema struct {
 	Properties map[string]*schema `json:"properties"`
 }
 
-// TestHelmReference compares the table of values in install.md with values.yaml. Each value has a comment, which is its
-// description, and the schema contains each.
-func TestHelmReference(t *testing.T) {
+// TestHelm_Reference compares the table of values in install.md with values.yaml. Each value has a comment, which
+// is its description, and the schema contains each.
+func TestHelm_Reference(t *testing.T) {
 	var values yaml.Node
 	if err := yaml.Unmarshal([]byte(read(t, "../deploy/chart/values.yaml")), &values); err != nil {
 		t.Fatal(err)
@@ -81,8 +81,9 @@ func defaultText(t *testing.T, value *yaml.Node) string {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// TestGitOpsExamples checks the examples of install.md: they are YAML, and their values are values of the chart.
-func TestGitOpsExamples(t *testing.T) {
+// TestInstall_GitOpsExamples checks the examples of install.md: they are YAML, and their values are values of the
+// chart.
+func TestInstall_GitOpsExamples(t *testing.T) {
 	var known map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "../deploy/chart/values.yaml")), &known); err != nil {
 		t.Fatal(err)

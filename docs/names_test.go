@@ -22,9 +22,9 @@ var (
 	recorded = regexp.MustCompile(`\b(sluice:[a-z0-9_]+:[a-z0-9_]+)`)
 )
 
-// TestNamesInCommandsExist checks the targets of make, the files and the objects that the
-// commands of the pages name, those included that no test can run.
-func TestNamesInCommandsExist(t *testing.T) {
+// TestCommands_NamesExist checks the targets of make, the files and the objects that the commands of the pages
+// name, those included that no test can run.
+func TestCommands_NamesExist(t *testing.T) {
 	makefile, manifests, seen := "", deploy(t), 0
 	for _, folder := range []string{"..", "../test", "../bench", "../hack"} {
 		makefile += read(t, folder+"/Makefile")
@@ -72,9 +72,9 @@ func TestNamesInCommandsExist(t *testing.T) {
 	}
 }
 
-// TestMetricsInTextExist checks the names of metrics and of recorded series on each page. That
-// metrics.md is complete is tested beside the catalogue.
-func TestMetricsInTextExist(t *testing.T) {
+// TestPages_NamedMetricsExist checks the names of metrics and of recorded series on each page. That metrics.md is
+// complete is tested beside the catalogue.
+func TestPages_NamedMetricsExist(t *testing.T) {
 	known, rules, seen := map[string]bool{}, deploy(t), 0
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(read(t, "metrics.md"), -1) {
 		known[m[1]] = true

@@ -10,9 +10,9 @@ import (
 // compared are the tables of performance.md that compare programs, by their number of Services.
 var compared = regexp.MustCompile(`(?m)^\| (\d+) Services +\|.*\n(?:\|.*\n)+`)
 
-// TestMeasurementsAreQuoted compares the numbers that other pages quote with the table of 10,000 Services in
-// performance.md.
-func TestMeasurementsAreQuoted(t *testing.T) {
+// TestPerformance_MeasurementsQuoted compares the numbers that other pages quote with the table of 10,000 Services
+// in performance.md.
+func TestPerformance_MeasurementsQuoted(t *testing.T) {
 	// cells has Sluice's value and kube-proxy's by the name of the row.
 	cells := map[string][2]string{}
 	for _, table := range compared.FindAllStringSubmatch(read(t, "performance.md"), -1) {

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
-// TestSignalsReference compares the index of signals.md with the alerts, events, findings and messages,
-// and the tables of monitoring.md, logs.md and health.md with their alerts, events and findings.
-func TestSignalsReference(t *testing.T) {
+// TestSignals_Reference compares the index of signals.md with the alerts, events, findings and messages, and the
+// tables of monitoring.md, logs.md and health.md with their alerts, events and findings.
+func TestSignals_Reference(t *testing.T) {
 	rows := alerts(t)
 	doctest.Generated(t, "monitoring.md", "alerts", doctest.Table([]string{"Alert", "Kind", "Meaning"}, rows))
 	var described [][]string

@@ -19,9 +19,9 @@ var (
 	threatQuote = regexp.MustCompile(`threat-model\.md\)?,? (?:[TPLNOAS]\d+(?:, | and )?)+`)
 )
 
-// TestThreatsHaveNumbers: each row of the threat model has the next number of its actor, and fills each column. Nothing
-// refers to a row that does not exist.
-func TestThreatsHaveNumbers(t *testing.T) {
+// TestThreats_Numbering: threats have numbers. Each row of the threat model has the next number of its actor, and
+// fills each column. Nothing refers to a row that does not exist.
+func TestThreats_Numbering(t *testing.T) {
 	page := read(t, threatModel)
 	var numbers []string
 	last := map[string]int{}

@@ -9,7 +9,8 @@ import (
 
 func newest(older, newer int) int { return newer }
 
-func TestPostReplacesAndKeepsItsPlace(t *testing.T) {
+// TestMailbox_PostReplacesInPlace: post replaces and keeps its place.
+func TestMailbox_PostReplacesInPlace(t *testing.T) {
 	b := New[string](8, func(older, newer int) int { return older*10 + newer })
 	b.Post("a", 1)
 	b.Post("b", 2)
@@ -26,7 +27,8 @@ func TestPostReplacesAndKeepsItsPlace(t *testing.T) {
 	}
 }
 
-func TestMessagesKeepTheirPlaces(t *testing.T) {
+// TestMailbox_MessagesKeepOrder: messages keep their places.
+func TestMailbox_MessagesKeepOrder(t *testing.T) {
 	for _, count := range []int{5, indexFrom + 5} {
 		b := New[int](100, newest)
 		for round := range 2 { // the second one has what the first one left
@@ -42,7 +44,8 @@ func TestMessagesKeepTheirPlaces(t *testing.T) {
 	}
 }
 
-func TestPastCapacityItTurnsStale(t *testing.T) {
+// TestMailbox_OverCapacityTurnsStale: past capacity it turns stale.
+func TestMailbox_OverCapacityTurnsStale(t *testing.T) {
 	b := New[int](4, newest)
 	for i := range 5 {
 		b.Post(i, i)
@@ -63,7 +66,8 @@ func TestPastCapacityItTurnsStale(t *testing.T) {
 	}
 }
 
-func TestCloseIfEmptyIsAtomicAgainstPost(t *testing.T) {
+// TestMailbox_CloseIfEmptyAtomicWithPost: close if empty is atomic against post.
+func TestMailbox_CloseIfEmptyAtomicWithPost(t *testing.T) {
 	for range 500 {
 		b := New[int](4, newest)
 		var accepted, closed bool
@@ -77,7 +81,8 @@ func TestCloseIfEmptyIsAtomicAgainstPost(t *testing.T) {
 	}
 }
 
-func TestWakeFiresForEachReasonToLook(t *testing.T) {
+// TestMailbox_WakeForEachReason: wake fires for each reason to look.
+func TestMailbox_WakeForEachReason(t *testing.T) {
 	b := New[int](4, newest)
 	woken := func() bool {
 		select {
@@ -106,7 +111,7 @@ func TestWakeFiresForEachReasonToLook(t *testing.T) {
 
 // For any interleaving, what a reader has seen ends equal to the newest message
 // per key.
-func TestReaderEndsWithTheNewestPerKeyQuick(t *testing.T) {
+func TestMailbox_ReaderEndsWithNewestPerKey(t *testing.T) {
 	for round := range 50 {
 		b := New[string](64, newest)
 		const senders, posts, keys = 4, 200, 30

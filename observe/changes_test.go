@@ -27,9 +27,9 @@ func served(key service.Key, endpoints int) service.View {
 	return view
 }
 
-// TestLogChanges: one line per Service and family says how many endpoints it has, how long the change
-// took and which batch carried it.
-func TestLogChanges(t *testing.T) {
+// TestLog_Changes: one line per Service and family says how many endpoints it has, how long the change took and
+// which batch carried it.
+func TestLog_Changes(t *testing.T) {
 	core, lines := observer.New(ChangeLevel)
 	l := NewLog(zap.New(core), map[string]service.Family{"d/IPv4": service.IPv4})
 	key, received := service.Key{Namespace: "a", Name: "b"}, time.Unix(1, 0)
@@ -82,8 +82,8 @@ func TestLogChanges(t *testing.T) {
 	}
 }
 
-// TestLogTellsNoChangesByDefault: without -v=2 nothing is kept.
-func TestLogTellsNoChangesByDefault(t *testing.T) {
+// TestLog_NoChangesByDefault: log tells no changes by default. Without -v=2 nothing is kept.
+func TestLog_NoChangesByDefault(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	l := NewLog(zap.New(core), map[string]service.Family{"d": service.IPv4})
 	l.Aggregator(aggregator.Applied{Domain: "d", Contribution: dataplane.Contribution{Key: service.Key{Name: "b"}}})
@@ -126,8 +126,9 @@ func TestIncidents(t *testing.T) {
 	}
 }
 
-// TestLogRepeatedBatches: a batch that keeps failing makes one line at warn, and one when it lands.
-func TestLogRepeatedBatches(t *testing.T) {
+// TestLog_RepeatedBatchFailures: log repeated batches. A batch that keeps failing makes one line at warn, and one
+// when it lands.
+func TestLog_RepeatedBatchFailures(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	l := NewLog(zap.New(core), nil)
 	for n := range uint64(5) {
@@ -146,8 +147,8 @@ func TestLogRepeatedBatches(t *testing.T) {
 	}
 }
 
-// TestLogQuarantines: a Service that is tried again in vain is no news.
-func TestLogQuarantines(t *testing.T) {
+// TestLog_RepeatedQuarantineLoggedOnce: a Service that is tried again in vain is no news.
+func TestLog_RepeatedQuarantineLoggedOnce(t *testing.T) {
 	core, lines := observer.New(zap.ErrorLevel)
 	l := NewLog(zap.New(core), nil)
 	for _, again := range []bool{false, true, true, false} {

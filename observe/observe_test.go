@@ -60,7 +60,7 @@ func testLog(t *testing.T, cases []logCase) {
 	}
 }
 
-func TestLogSupervisor(t *testing.T) {
+func TestLog_Supervisor(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	panicked := &supervisor.PanicError{Value: "nil map", Stack: []byte("goroutine 7")}
 	tell := func(incarnation uint64, what supervisor.Change) func(*Log) {
@@ -120,7 +120,7 @@ func TestLogSupervisor(t *testing.T) {
 	})
 }
 
-func TestLogActors(t *testing.T) {
+func TestLog_Actors(t *testing.T) {
 	testLog(t, []logCase{{
 		name: "too large",
 		tell: func(l *Log) {
@@ -135,7 +135,7 @@ func TestLogActors(t *testing.T) {
 	}})
 }
 
-func TestLogAggregator(t *testing.T) {
+func TestLog_Aggregator(t *testing.T) {
 	key := service.Key{Namespace: "a", Name: "b"}
 	revision := service.Revision{Incarnation: 2, Sequence: 3}
 	received := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -195,7 +195,7 @@ func TestLogAggregator(t *testing.T) {
 	})
 }
 
-func TestLogSource(t *testing.T) {
+func TestLog_Source(t *testing.T) {
 	event := source.Shadowed{
 		Key: service.Key{Namespace: "a", Name: "b"}, By: service.Key{Namespace: "a", Name: "owner"},
 		Frontends: service.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}},
@@ -216,7 +216,7 @@ func TestLogSource(t *testing.T) {
 	})
 }
 
-func TestLogBatches(t *testing.T) {
+func TestLog_Batches(t *testing.T) {
 	written := func(number uint64, receipt dataplane.Receipt) func(*Log) {
 		receipt.Written = dataplane.Written{Objects: 3, Lines: 4, Bytes: 5, Calls: 1}
 		receipt.Took = time.Millisecond
@@ -249,7 +249,7 @@ func TestLogBatches(t *testing.T) {
 	})
 }
 
-func TestLogAudits(t *testing.T) {
+func TestLog_Audits(t *testing.T) {
 	audit := func(drift ledger.Drift, err error) func(*Log) {
 		return func(l *Log) {
 			l.Aggregator(aggregator.AuditDone{Domain: "d", Drift: drift, Took: 1234567 * time.Nanosecond, Err: err})
@@ -283,7 +283,7 @@ func TestLogAudits(t *testing.T) {
 	})
 }
 
-func TestLogRepairs(t *testing.T) {
+func TestLog_Repairs(t *testing.T) {
 	began := func(by dataplane.ForeignProcess, again int, pause time.Duration) func(*Log) {
 		return func(l *Log) {
 			l.Aggregator(aggregator.RepairBegan{Domain: "d", Undone: ledger.Undone{Missing: 4, Different: 3, Unwanted: 2, Services: 1},

@@ -17,9 +17,9 @@ func bad(object string, field int) service.Warning {
 	return service.Warning{Object: object, Field: fmt.Sprint("f", field), Problem: "bad"}
 }
 
-// TestWarningsPerObjectAndMinute: the first warning is logged at once, the next ones of the object in
-// one line when the minute is over.
-func TestWarningsPerObjectAndMinute(t *testing.T) {
+// TestWarnings_PerObjectAndMinute: warnings per object and minute. The first warning is logged at once, the next
+// ones of the object in one line when the minute is over.
+func TestWarnings_PerObjectAndMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.WarnLevel)
 		w := NewWarnings(zap.New(core))
@@ -58,9 +58,9 @@ func TestWarningsPerObjectAndMinute(t *testing.T) {
 	})
 }
 
-// TestWarningsOfManyObjects: nor do warnings about many objects, those beyond the limit are dropped and
-// counted. The log itself never blocks (internal/daemon, TestAPipeThatNobodyReads).
-func TestWarningsOfManyObjects(t *testing.T) {
+// TestWarnings_TooManyObjectsDropped: warnings of many objects. Nor do warnings about many objects, those beyond
+// the limit are dropped and counted. The log itself never blocks (internal/daemon, TestPipe_WithoutReader).
+func TestWarnings_TooManyObjectsDropped(t *testing.T) {
 	w := NewWarnings(zap.NewNop())
 	for i := range warnedMax + 7 {
 		w.Add(bad(fmt.Sprint("Service ns/", i), 0))

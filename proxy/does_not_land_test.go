@@ -48,7 +48,7 @@ func reaches(kernel *nftmodel.Kernel, i int, endpoint netip.AddrPort) bool {
 
 // Each write that contains a new Service fails, as busy or without an answer. The others go on
 // changing, /livez stays healthy, and health names the Service and the reason.
-func TestAServiceThatDoesNotLandHarmsNoOther(t *testing.T) {
+func TestProxy_FailingWritesHarmNoOtherService(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

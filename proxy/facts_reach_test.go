@@ -62,7 +62,7 @@ func (emptyKernel) Read(context.Context) ([]dataplane.Object, error) { return ni
 // The Node, the host's addresses and the ranges of ClusterIPs change on
 // separate goroutines. In whatever order their announcements arrive, every actor ends
 // on the current facts.
-func TestNobodyStaysOnOldFacts(t *testing.T) {
+func TestFacts_EveryActorEndsOnCurrent(t *testing.T) {
 	const services, rounds, changes = 500, 8, 3
 	c := &clerk{last: map[service.Key]*service.NodeFacts{}}
 	settings := proxy.NodeSettings{Name: "n1", HostAddresses: true}

@@ -16,7 +16,8 @@ func addrs(text ...string) (list []netip.Addr) {
 	return list
 }
 
-func TestFactsComeFromNodeSettingsAndHost(t *testing.T) {
+// TestFacts_FromNodeSettingsAndHost: facts come from node settings and host.
+func TestFacts_FromNodeSettingsAndHost(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", NodePortRanges: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}})
 	if got := f.current.Load(); got.NodePorts[service.IPv4].All || !got.NodePorts[service.IPv6].All {
 		t.Fatalf("a family without a range has no limit, one with a range and no match serves nowhere: %+v", got.NodePorts)
@@ -36,7 +37,8 @@ func TestFactsComeFromNodeSettingsAndHost(t *testing.T) {
 	}
 }
 
-func TestPrimaryNodePortAddresses(t *testing.T) {
+// TestFacts_PrimaryNodePortAddresses: primary node port addresses.
+func TestFacts_PrimaryNodePortAddresses(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true})
 	for _, family := range service.Families {
 		if got := f.current.Load().NodePorts[family]; got.All || len(got.Addresses) > 0 {
@@ -55,9 +57,9 @@ func TestPrimaryNodePortAddresses(t *testing.T) {
 	}
 }
 
-// TestARecreatedNodeKeepsItsAddresses: its new object has no addresses and no pod CIDRs until controllers
-// set them, and node ports answer all the while.
-func TestARecreatedNodeKeepsItsAddresses(t *testing.T) {
+// TestFacts_RecreatedNodeKeepsAddresses: a recreated node keeps its addresses. Its new object has no addresses and
+// no pod CIDRs until controllers set them, and node ports answer all the while.
+func TestFacts_RecreatedNodeKeepsAddresses(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true, DetectLocal: DetectNodeCIDR})
 	pods := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}
 	f.update(func(f *facts) {
@@ -72,9 +74,10 @@ func TestARecreatedNodeKeepsItsAddresses(t *testing.T) {
 	}
 }
 
-// TestANodeThatComesBackInStepsKeepsEachFamily: controllers set the addresses and pod CIDRs of one family after the other, in
-// any order. Rules change once for each family that changes, and node ports of the other never answer on all addresses.
-func TestANodeThatComesBackInStepsKeepsEachFamily(t *testing.T) {
+// TestFacts_NodeBackInStepsKeepsEachFamily: a node that comes back in steps keeps each family. Controllers set the
+// addresses and pod CIDRs of one family after the other, in any order. Rules change once for each family that
+// changes, and node ports of the other never answer on all addresses.
+func TestFacts_NodeBackInStepsKeepsEachFamily(t *testing.T) {
 	was := &service.NodeObject{Name: "n1", Addresses: addrs("2001:db8::2", "192.168.0.2"), PodCIDRs: service.PerFamily[netip.Prefix]{
 		netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00::/64")}}
 	for _, first := range service.Families {
@@ -104,7 +107,8 @@ func TestANodeThatComesBackInStepsKeepsEachFamily(t *testing.T) {
 	}
 }
 
-func TestHostAddressesOnlyWhenAskedFor(t *testing.T) {
+// TestFacts_HostAddressesOnlyOnRequest: host addresses only when asked for.
+func TestFacts_HostAddressesOnlyOnRequest(t *testing.T) {
 	hosts := addrs("fe80::1", "2001:db8::2", "::1", "192.168.0.2", "127.0.0.1", "169.254.20.10", "192.168.0.2")
 	for _, c := range []struct {
 		asked bool
@@ -121,9 +125,10 @@ func TestHostAddressesOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestServerAddressesAreNeverBound: the facts have those of the API server where the backend makes addresses
-// local, and an external IP that equals one, or is the node's, stays where it is.
-func TestServerAddressesAreNeverBound(t *testing.T) {
+// TestFacts_ServerAddressesNeverBound: server addresses are never bound. The facts have those of the API server
+// where the backend makes addresses local, and an external IP that equals one, or is the node's, stays where it
+// is.
+func TestFacts_ServerAddressesNeverBound(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", HostAddresses: true})
 	server := addrs("203.0.113.6", "2001:db8::6")
 	if !f.update(func(f *facts) { f.servers, f.hosts = server, addrs("192.168.0.2") }) || f.update(func(f *facts) { f.servers = server }) {
@@ -147,7 +152,8 @@ func TestServerAddressesAreNeverBound(t *testing.T) {
 	}
 }
 
-func TestDetectLocalModes(t *testing.T) {
+// TestFacts_DetectLocalModes: detect local modes.
+func TestFacts_DetectLocalModes(t *testing.T) {
 	node := &service.NodeObject{PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}}
 	cluster := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.0.0/16"), {}}
 	for _, c := range []struct {
@@ -171,7 +177,8 @@ func TestDetectLocalModes(t *testing.T) {
 	}
 }
 
-func TestSettingsErrorsSayWhatToDo(t *testing.T) {
+// TestNodeSettings_Invalid: settings errors say what to do.
+func TestNodeSettings_Invalid(t *testing.T) {
 	for _, bad := range []NodeSettings{{}, {Name: "n", DetectLocal: "Guess"}, {Name: "n", DetectLocal: DetectBridgeInterface}} {
 		if bad.validate() == nil {
 			t.Errorf("accepted %+v", bad)

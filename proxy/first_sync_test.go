@@ -150,7 +150,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 // When the first sync is complete, the daemon removes the rules that other proxies left. Nothing
 // may depend on these rules by then: every Service is served, except those that the kernel
 // rejects, those that ask for too much, and those whose actors do not submit for a minute.
-func TestTheFirstSyncIsCompleteOnceEveryServiceIsServed(t *testing.T) {
+func TestFirstSync_CompleteOnceAllServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		firstSync
 		want   int
@@ -176,8 +176,9 @@ func TestTheFirstSyncIsCompleteOnceEveryServiceIsServed(t *testing.T) {
 	}
 }
 
-// TestTheFirstSyncIsFollowedByCorrections: until then, packets met no rules, as before a repair.
-func TestTheFirstSyncIsFollowedByCorrections(t *testing.T) {
+// TestFirstSync_FollowedByCorrections: the first sync is followed by corrections. Until then, packets met no
+// rules, as before a repair.
+func TestFirstSync_FollowedByCorrections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []service.Family
 		corrects := proxy.ApplyObserver{AfterRepair: func(family service.Family) { told = append(told, family) }}

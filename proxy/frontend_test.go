@@ -43,10 +43,10 @@ func (s *shadows) take() (lines string) {
 	return lines
 }
 
-// TestTwoServicesAtOneFrontendDoNotMix: an older Service takes a frontend from a younger one, which has more
-// endpoints, and is deleted again. Each time all elements of the frontend are those of one Service. Every
-// listener is told of the loss and of its end, once.
-func TestTwoServicesAtOneFrontendDoNotMix(t *testing.T) {
+// TestFrontend_TwoServicesDoNotMix: two Services at one frontend do not mix. An older Service takes a frontend
+// from a younger one, which has more endpoints, and is deleted again. Each time all elements of the frontend are
+// those of one Service. Every listener is told of the loss and of its end, once.
+func TestFrontend_TwoServicesDoNotMix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domain, told := memoryDomain(nftmodel.NewKernel()), [...]*shadows{{}, {}}
 		external := netip.MustParseAddr("192.0.2.1")

@@ -31,9 +31,9 @@ func senders(t *testing.T, p *proxy.Proxy, at netip.AddrPort) ([]service.Key, er
 	return sought.By, err
 }
 
-// TestAnEndpointThatIsGoneIsOutOfTheKernel: other objects change during the search, slots of the same
-// Service included.
-func TestAnEndpointThatIsGoneIsOutOfTheKernel(t *testing.T) {
+// TestEndpoint_GoneFromKernel: an endpoint that is gone is out of the kernel. Other objects change during the
+// search, slots of the same Service included.
+func TestEndpoint_GoneFromKernel(t *testing.T) {
 	const services = 40
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()
@@ -85,8 +85,9 @@ func TestAnEndpointThatIsGoneIsOutOfTheKernel(t *testing.T) {
 	})
 }
 
-// TestAnEndpointOfAQuarantinedServiceIsInUse, and gone once the kernel accepts the Service's rules.
-func TestAnEndpointOfAQuarantinedServiceIsInUse(t *testing.T) {
+// TestEndpoint_InUseWhileQuarantined: an endpoint of a quarantined Service is in use, and gone once the kernel
+// accepts the Service's rules.
+func TestEndpoint_InUseWhileQuarantined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()
 		d := memoryDomain(kernel)

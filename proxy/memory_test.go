@@ -48,9 +48,9 @@ func measureFootprint(t *testing.T, services int) (f footprint) {
 	return f
 }
 
-// TestAnIdleServiceIsSmall counts what 1,000 more Services cost: no goroutine, and few
-// bytes. Ten endpoints and their elements in the model of the kernel are part of them.
-func TestAnIdleServiceIsSmall(t *testing.T) {
+// TestProxy_IdleServiceMemory counts what 1,000 more Services cost: no goroutine, and few bytes. Ten endpoints and
+// their elements in the model of the kernel are part of them.
+func TestProxy_IdleServiceMemory(t *testing.T) {
 	const few, many = 200, 1200
 	less, more := measureFootprint(t, few), measureFootprint(t, many)
 	if more.Goroutines > less.Goroutines+10 {

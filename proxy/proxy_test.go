@@ -19,7 +19,7 @@ import (
 
 // Nothing is rendered for a Service before everything is known that its rules depend
 // on: all Services and endpoints, the host's addresses, and the Node.
-func TestActorsStartOnceEverythingIsKnown(t *testing.T) {
+func TestProxy_ActorsStartOnceAllKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		var cache *source.Cache
@@ -62,7 +62,8 @@ func TestActorsStartOnceEverythingIsKnown(t *testing.T) {
 	})
 }
 
-func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
+// TestProxy_StartsWithoutNode: without its node the proxy starts in the end.
+func TestProxy_StartsWithoutNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		var cache *source.Cache
@@ -88,9 +89,9 @@ func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
 	})
 }
 
-// TestASeededNodeStands: a Node of the predecessor that the source no longer finds is known and deleted.
-// Its facts decide about the rules, which do not wait for it.
-func TestASeededNodeStands(t *testing.T) {
+// TestProxy_SeededNodeStands: a seeded node stands. A Node of the predecessor that the source no longer finds is
+// known and deleted. Its facts decide about the rules, which do not wait for it.
+func TestProxy_SeededNodeStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		var cache *source.Cache
@@ -119,7 +120,8 @@ func TestASeededNodeStands(t *testing.T) {
 	})
 }
 
-func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
+// TestConfig_Incomplete: config errors say what is missing.
+func TestConfig_Incomplete(t *testing.T) {
 	node := proxy.NodeSettings{Name: "n1"}
 	nothing := func(context.Context, *source.Cache) error { return nil }
 	_, domain := metered()
@@ -146,7 +148,7 @@ func (o *applyObserver) Programmed(_ context.Context, _ service.Family, view ser
 
 // A changed Node is applied without a restart, and observers are told what is
 // applied. What no rule depends on is neither written nor told again.
-func TestANodeChangesInPlace(t *testing.T) {
+func TestProxy_NodeChangesInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		beside := memoryDomain(nftmodel.NewKernel())
@@ -217,8 +219,9 @@ func (d *deaf) Watch(ctx context.Context, _ func(dataplane.ForeignProcess)) erro
 	return ctx.Err()
 }
 
-// TestAFailingWatchEndsNothing: it is reported, and retried after pauses that double.
-func TestAFailingWatchEndsNothing(t *testing.T) {
+// TestProxy_FailingWatchRetried: a failing watch ends nothing. It is reported, and retried after pauses that
+// double.
+func TestProxy_FailingWatchRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domain := memoryDomain(nftmodel.NewKernel())
 		writer := &deaf{Writer: domain.Writer}

@@ -91,9 +91,9 @@ func churned(t *testing.T, askers int) (done work, took []time.Duration, answers
 	return done, took, answers
 }
 
-// TestQuestionsHoldUpNothing: with 2,000 Services and four who ask all the time, changes cost
-// the same work and wait no longer.
-func TestQuestionsHoldUpNothing(t *testing.T) {
+// TestProxy_QueriesDoNotDelayChanges: questions hold up nothing. With 2,000 Services and four who ask all the
+// time, changes cost the same work and wait no longer.
+func TestProxy_QueriesDoNotDelayChanges(t *testing.T) {
 	quiet, quietTook, _ := churned(t, 0)
 	asked, askedTook, answers := churned(t, 4)
 	t.Logf("%d answers during %d changes; the slowest change took %v, without questions %v",
@@ -109,8 +109,8 @@ func TestQuestionsHoldUpNothing(t *testing.T) {
 	}
 }
 
-// TestQuestionsToAProxyThatHasStopped have an error at once.
-func TestQuestionsToAProxyThatHasStopped(t *testing.T) {
+// TestProxy_QueriesAfterStop: questions to a proxy that has stopped have an error at once.
+func TestProxy_QueriesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, domain := metered()
 		var cache *source.Cache

@@ -27,9 +27,9 @@ func (w watched) Service(ctx context.Context, view *service.View, facts *service
 	return w.Renderer.Service(ctx, view, facts)
 }
 
-// TestAFixThatArrivesDuringTheLastFailure: the actor is parked a moment later. The fix is
-// tried after a second, like one that arrives later.
-func TestAFixThatArrivesDuringTheLastFailure(t *testing.T) {
+// TestProxy_FixDuringLastFailure: a fix that arrives during the last failure. The actor is parked a moment later.
+// The fix is tried after a second, like one that arrives later.
+func TestProxy_FixDuringLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cache *source.Cache
 		var failures atomic.Int32
@@ -68,8 +68,9 @@ func TestAFixThatArrivesDuringTheLastFailure(t *testing.T) {
 	})
 }
 
-// TestAnActorThatHangsDoesNotKeepTheProxyFromStopping, as for a hand-over.
-func TestAnActorThatHangsDoesNotKeepTheProxyFromStopping(t *testing.T) {
+// TestProxy_HangingActorDoesNotDelayStop: an actor that hangs does not keep the proxy from stopping, as for a
+// hand-over.
+func TestProxy_HangingActorDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cache *source.Cache
 		release := make(chan struct{})
@@ -99,8 +100,9 @@ func TestAnActorThatHangsDoesNotKeepTheProxyFromStopping(t *testing.T) {
 	})
 }
 
-// TestManyActorsThatHangEndTheProxy: the process that follows starts without them.
-func TestManyActorsThatHangEndTheProxy(t *testing.T) {
+// TestProxy_ManyHangingActorsEndProxy: many actors that hang end the proxy. The process that follows starts
+// without them.
+func TestProxy_ManyHangingActorsEndProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		domain := memoryDomain(nftmodel.NewKernel())

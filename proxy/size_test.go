@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// TestAServiceThatIsTooLargeAffectsNoOther: the first write does not wait for it, and what a
-// former process left of it stays until it asks for less.
-func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
+// TestProxy_TooLargeServiceAffectsNoOther: a Service that is too large affects no other. The first write does not
+// wait for it, and what a former process left of it stays until it asks for less.
+func TestProxy_TooLargeServiceAffectsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 12
 		kernel := nftmodel.NewKernel()
@@ -79,12 +79,12 @@ func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 	})
 }
 
-// TestAddressesThatATooLargeServiceGivesUp: a tenant makes its Service too large and gives up an external
-// IP in the same change. The API gives the address to a younger Service, which is served at it. That also
-// holds for an address that the Service gives up after a restart or while its actor is restarted. It keeps
-// its other addresses, also against younger Services. What it wants again is its own by the API, so nobody is
-// served there until it is small again.
-func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
+// TestProxy_TooLargeServiceGivesUpAddresses: addresses that a too large Service gives up. A tenant makes its
+// Service too large and gives up an external IP in the same change. The API gives the address to a younger
+// Service, which is served at it. That also holds for an address that the Service gives up after a restart or
+// while its actor is restarted. It keeps its other addresses, also against younger Services. What it wants again
+// is its own by the API, so nobody is served there until it is small again.
+func TestProxy_TooLargeServiceGivesUpAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()
 		at := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, host}) }

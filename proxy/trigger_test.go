@@ -35,9 +35,10 @@ func (t *triggers) Aggregator(event aggregator.Event) {
 	}
 }
 
-// TestEachTriggerIsMeasured: a slice with a trigger time that brings endpoints has exactly one sample,
-// in whatever order the source delivers the Service and its slice, and however soon after each other.
-func TestEachTriggerIsMeasured(t *testing.T) {
+// TestProxy_EachTriggerMeasured: each trigger is measured. A slice with a trigger time that brings endpoints has
+// exactly one sample, in whatever order the source delivers the Service and its slice, and however soon after each
+// other.
+func TestProxy_EachTriggerMeasured(t *testing.T) {
 	const pause = time.Second
 	for name, deliver := range map[string]func(c *source.Cache, spec *service.Spec, slice *service.Slice){
 		"the Service, then the slice": func(c *source.Cache, spec *service.Spec, slice *service.Slice) {

@@ -36,9 +36,10 @@ func (r brokenRenderer) Service(ctx context.Context, view *service.View, facts *
 	return r.Renderer.Service(ctx, view, facts)
 }
 
-// TestAReleaseThatFailsForSomeServices: readiness learns of the Services whose actors panic, hang or ask for too much,
-// at the first sync. These are exactly those that do not follow the API.
-func TestAReleaseThatFailsForSomeServices(t *testing.T) {
+// TestProxy_ReleaseFailsForSomeServices: a release that fails for some Services. Readiness learns of the Services
+// whose actors panic, hang or ask for too much, at the first sync. These are exactly those that do not follow the
+// API.
+func TestProxy_ReleaseFailsForSomeServices(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func()
 		size int

@@ -116,7 +116,7 @@ func costs(t *testing.T, others int) (replaced, scaled, resync, added work) {
 
 // The work for one change is counted, not timed: it is the same among 100 and
 // among 5,000 other Services.
-func TestWorkForOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
+func TestProxy_WorkPerChangeIndependentOfSize(t *testing.T) {
 	fewReplaced, fewScaled, fewResync, fewAdded := costs(t, 100)
 	manyReplaced, manyScaled, manyResync, manyAdded := costs(t, 5000)
 	for _, c := range []struct {

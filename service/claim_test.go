@@ -23,8 +23,8 @@ func claimant() *Spec {
 	return s
 }
 
-// TestClaims: each frontend is claimed once for each port, with its best kind, and KindOf knows the kind.
-func TestClaims(t *testing.T) {
+// TestSpec_Claims: each frontend is claimed once for each port, with its best kind, and KindOf knows the kind.
+func TestSpec_Claims(t *testing.T) {
 	claims := func(s *Spec) string {
 		var lines []string
 		s.Claims(func(family Family, f Frontend, kind ClaimKind) {
@@ -65,9 +65,9 @@ IPv4 node port 30080/tcp 0
 	}
 }
 
-// TestResolveLeavesOutWhatIsDenied denies each frontend of a Service in turn. Nothing else of the view changes, nor
-// does the spec.
-func TestResolveLeavesOutWhatIsDenied(t *testing.T) {
+// TestResolve_OmitsDeniedFrontends: resolve leaves out what is denied denies each frontend of a Service in turn.
+// Nothing else of the view changes, nor does the spec.
+func TestResolve_OmitsDeniedFrontends(t *testing.T) {
 	served := func(s *Spec) (all []string) {
 		view := Resolve(s.Key, s, nil, &NodeFacts{})
 		for _, family := range Families {

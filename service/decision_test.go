@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestDecisionsAgreeWithResolve: the chosen endpoints are those of the view, and every
-// entry of every slice has a decision for each port at which it could serve.
-func TestDecisionsAgreeWithResolve(t *testing.T) {
+// TestDecisions_AgreeWithResolve: decisions agree with resolve. The chosen endpoints are those of the view, and
+// every entry of every slice has a decision for each port at which it could serve.
+func TestDecisions_AgreeWithResolve(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -95,7 +95,7 @@ func repeatedPorts(from []*Slice) bool {
 	})
 }
 
-func TestReasonTexts(t *testing.T) {
+func TestReason_Text(t *testing.T) {
 	names := map[string]bool{}
 	for i, r := range reasonTexts {
 		if r.name == "" || r.text == "" || names[r.name] {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestEndpointText(t *testing.T) {
+func TestEndpoint_String(t *testing.T) {
 	for _, text := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
 		e := Endpoint{AddrPort: netip.MustParseAddrPort(text)}
 		if e.String() != text {
@@ -15,7 +15,7 @@ func TestEndpointText(t *testing.T) {
 	}
 }
 
-func TestEndpointCompare(t *testing.T) {
+func TestEndpoint_Compare(t *testing.T) {
 	texts := []string{
 		"10.0.0.1:8", "10.0.0.1:80", "10.0.0.9:80", "10.0.0.10:80", "255.255.255.255:65535",
 		"[fd00::1]:80", "[fd00::1:0]:80", "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
@@ -30,7 +30,8 @@ func TestEndpointCompare(t *testing.T) {
 	}
 }
 
-func TestEndpointCompareDoesNotAllocate(t *testing.T) {
+// TestEndpoint_CompareDoesNotAllocate: endpoint compare does not allocate.
+func TestEndpoint_CompareDoesNotAllocate(t *testing.T) {
 	a := Endpoint{AddrPort: netip.MustParseAddrPort("[fd00::1]:80")}
 	b := Endpoint{AddrPort: netip.MustParseAddrPort("[fd00::2]:80")}
 	if n := testing.AllocsPerRun(10, func() { a.Compare(b) }); n != 0 {

@@ -13,24 +13,26 @@ import (
 // thing at a time, found by reflection, so that a field which is added later and
 // forgotten in Equal fails here.
 
-func TestSpecEqual(t *testing.T) {
+func TestSpec_Equal(t *testing.T) {
 	checkEqual(t, filled[Spec], (*Spec).Equal, []string{".Denied"}) // it follows from other specs
 }
 
-func TestSliceEqual(t *testing.T) {
+func TestSlice_Equal(t *testing.T) {
 	// The times say when, not what.
 	checkEqual(t, filled[Slice], (*Slice).Equal, []string{".Trigger", ".Received"})
 }
 
-func TestViewEqual(t *testing.T) {
+func TestView_Equal(t *testing.T) {
 	checkEqual(t, filled[View], (*View).Equal, nil)
 }
 
-func TestNodeFactsEqual(t *testing.T) {
+// TestNodeFacts_Equal: node facts equal.
+func TestNodeFacts_Equal(t *testing.T) {
 	checkEqual(t, filled[NodeFacts], (*NodeFacts).Equal, nil)
 }
 
-func TestEqualOfNil(t *testing.T) {
+// TestEqual_Nil: equal of nil.
+func TestEqual_Nil(t *testing.T) {
 	if !(*Spec)(nil).Equal(nil) || (*Spec)(nil).Equal(&Spec{}) || (&Spec{}).Equal(nil) {
 		t.Error("Spec: nil equals only nil")
 	}
@@ -45,8 +47,8 @@ func TestEqualOfNil(t *testing.T) {
 	}
 }
 
-// TestEqualIgnoresTimeZones: one moment, spelled in two zones.
-func TestEqualIgnoresTimeZones(t *testing.T) {
+// TestEqual_IgnoresTimeZones: equal ignores time zones. One moment, spelled in two zones.
+func TestEqual_IgnoresTimeZones(t *testing.T) {
 	moment := time.Unix(1000, 0)
 	there := moment.In(time.FixedZone("there", 3600))
 	if !(&Spec{Created: moment}).Equal(&Spec{Created: there}) {

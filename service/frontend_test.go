@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestFrontendsListsAFew(t *testing.T) {
+// TestFrontends_StringListsFew: frontends lists a few.
+func TestFrontends_StringListsFew(t *testing.T) {
 	var fs Frontends
 	for i := range 5000 {
 		fs = append(fs, Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: uint16(1 + i)})

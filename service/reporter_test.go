@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestReporterIsTheNodeOfTheLowestEndpoint(t *testing.T) {
+// TestReporter_NodeOfLowestEndpoint: reporter is the node of the lowest endpoint.
+func TestReporter_NodeOfLowestEndpoint(t *testing.T) {
 	at := func(addr, node string) SliceEndpoint {
 		e := SliceEndpoint{Addr: netip.MustParseAddr(addr)}
 		if node != "" {

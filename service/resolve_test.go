@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-func TestResolveWithoutSpec(t *testing.T) {
+// TestResolve_WithoutSpec: resolve without spec.
+func TestResolve_WithoutSpec(t *testing.T) {
 	view := Resolve(testKey, nil, []*Slice{newSlice(t, IPv4, "s1", "a R")}, facts())
 	if !view.Equal(&View{Key: testKey}) {
 		t.Errorf("got %+v, want nothing but the key", view)
 	}
 }
 
-// TestFamilies: a family is served if and only if it has a ClusterIP, with its
-// own frontends and endpoints.
-func TestFamilies(t *testing.T) {
+// TestResolve_Families: a family is served if and only if it has a ClusterIP, with its own frontends and
+// endpoints.
+func TestResolve_Families(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		other := 1 - family
 		spec := newSpec()
@@ -38,9 +39,8 @@ func TestFamilies(t *testing.T) {
 	})
 }
 
-// TestFrontends: everything that does not depend on endpoints arrives unchanged,
-// in each family its own.
-func TestFrontends(t *testing.T) {
+// TestResolve_Frontends: everything that does not depend on endpoints arrives unchanged, in each family its own.
+func TestResolve_Frontends(t *testing.T) {
 	addrs := func(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
 	ranges := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
 	spec := newSpec()
@@ -82,9 +82,9 @@ func TestFrontends(t *testing.T) {
 	})
 }
 
-// TestSeveralSlices: endpoints of all slices count, each with its slice's ports,
-// and moving an endpoint between slices never removes or doubles it.
-func TestSeveralSlices(t *testing.T) {
+// TestResolve_SeveralSlices: endpoints of all slices count, each with its slice's ports, and moving an endpoint
+// between slices never removes or doubles it.
+func TestResolve_SeveralSlices(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		states := [][]*Slice{
 			{newSlice(t, family, "s1", "a R; b R"), newSlice(t, family, "s2", "c R")},
@@ -100,7 +100,8 @@ func TestSeveralSlices(t *testing.T) {
 	})
 }
 
-func TestServiceWithoutPorts(t *testing.T) {
+// TestResolve_ServiceWithoutPorts: Service without ports.
+func TestResolve_ServiceWithoutPorts(t *testing.T) {
 	spec := policySpec("Cluster", "Local")
 	spec.Ports = nil
 	view := Resolve(testKey, spec, []*Slice{newSlice(t, IPv4, "s1", "n R")}, facts())
@@ -111,7 +112,7 @@ func TestServiceWithoutPorts(t *testing.T) {
 	}
 }
 
-func TestResolveQuick(t *testing.T) {
+func TestResolve_RandomScenarios(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -142,8 +143,8 @@ func TestResolveQuick(t *testing.T) {
 	}
 }
 
-// TestResolveLeavesInputsAlone: what Resolve is given may be shared.
-func TestResolveLeavesInputsAlone(t *testing.T) {
+// TestResolve_InputsUnchanged: resolve leaves inputs alone. What Resolve is given may be shared.
+func TestResolve_InputsUnchanged(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -181,9 +182,10 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// TestExternalIPsInServiceCIDRsAreIgnored: the API server allocates ClusterIPs, and a tenant writes
-// external IPs. One among the ClusterIPs would be served in place of the Service that gets it.
-func TestExternalIPsInServiceCIDRsAreIgnored(t *testing.T) {
+// TestResolve_ExternalIPInServiceCIDRIgnored: external IPs in Service CIDRs are ignored. The API server allocates
+// ClusterIPs, and a tenant writes external IPs. One among the ClusterIPs would be served in place of the Service
+// that gets it.
+func TestResolve_ExternalIPInServiceCIDRIgnored(t *testing.T) {
 	addr := netip.MustParseAddr
 	spec := &Spec{Key: Key{Namespace: "ns", Name: "a"}, Ports: []Port{{Port: 80}, {Name: "b", Port: 81}},
 		ClusterIPs: PerFamily[netip.Addr]{addr("10.96.0.1"), addr("fd00:96::1")},
@@ -220,8 +222,9 @@ func TestExternalIPsInServiceCIDRsAreIgnored(t *testing.T) {
 	}
 }
 
-// TestPortsThatAreNotServedOutside have no frontend and no object at external IPs and load balancer IPs.
-func TestPortsThatAreNotServedOutside(t *testing.T) {
+// TestResolve_PortsNotServedOutside: ports that are not served outside have no frontend and no object at external
+// IPs and load balancer IPs.
+func TestResolve_PortsNotServedOutside(t *testing.T) {
 	spec := claimant()
 	spec.Ports[0].NotOutside = true
 	view := Resolve(spec.Key, spec, nil, &NodeFacts{})

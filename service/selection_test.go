@@ -56,7 +56,8 @@ func policySpec(internal, external string) *Spec {
 	return spec
 }
 
-func TestPolicyAndTermination(t *testing.T) {
+// TestResolve_PolicyAndTermination: policy and termination.
+func TestResolve_PolicyAndTermination(t *testing.T) {
 	const none = "-"
 	tests := []struct {
 		id                 string
@@ -116,7 +117,8 @@ func TestPolicyAndTermination(t *testing.T) {
 	}
 }
 
-func TestLocalPrefersReady(t *testing.T) {
+// TestResolve_LocalPrefersReady: local prefers ready.
+func TestResolve_LocalPrefersReady(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := newSlice(t, family, "s1", "a R; b S; c R; d S")
 		for i := range slice.Endpoints {
@@ -135,7 +137,8 @@ func TestLocalPrefersReady(t *testing.T) {
 	})
 }
 
-func TestEndpointWithoutNodeIsNotLocal(t *testing.T) {
+// TestResolve_EndpointWithoutNodeNotLocal: endpoint without node is not local.
+func TestResolve_EndpointWithoutNodeNotLocal(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := newSlice(t, family, "s1", "a R")
 		slice.Endpoints[0].Location = &Location{NodeName: ""}
@@ -150,7 +153,8 @@ func TestEndpointWithoutNodeIsNotLocal(t *testing.T) {
 	})
 }
 
-func TestReadyLocalCountsAddresses(t *testing.T) {
+// TestResolve_ReadyLocalCountsAddresses: ready local counts addresses.
+func TestResolve_ReadyLocalCountsAddresses(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		spec := policySpec("Cluster", "Local")
 		spec.Ports = append(spec.Ports, Port{Name: "p81", Protocol: TCP, Port: 81})
@@ -176,7 +180,8 @@ func TestReadyLocalCountsAddresses(t *testing.T) {
 	})
 }
 
-func TestServingIsForEstablishedFlows(t *testing.T) {
+// TestResolve_ServingForEstablishedFlows: serving is for established flows.
+func TestResolve_ServingForEstablishedFlows(t *testing.T) {
 	tests := []struct {
 		name      string
 		protocol  Protocol
@@ -206,7 +211,8 @@ func TestServingIsForEstablishedFlows(t *testing.T) {
 	}
 }
 
-func TestEqualSetsShareMemory(t *testing.T) {
+// TestResolve_EqualSetsShareMemory: equal sets share memory.
+func TestResolve_EqualSetsShareMemory(t *testing.T) {
 	spec := policySpec("Local", "Local")
 	spec.Ports[0].Protocol = UDP
 	slice := newSlice(t, IPv4, "s1", "a R; b R")
@@ -223,7 +229,8 @@ func TestEqualSetsShareMemory(t *testing.T) {
 	}
 }
 
-func TestNodeInSourceRanges(t *testing.T) {
+// TestResolve_NodeInSourceRanges: node in source ranges.
+func TestResolve_NodeInSourceRanges(t *testing.T) {
 	ranges := func(texts ...string) (list []netip.Prefix) {
 		for _, text := range texts {
 			list = append(list, netip.MustParsePrefix(text))
@@ -261,9 +268,9 @@ func TestNodeInSourceRanges(t *testing.T) {
 	}
 }
 
-// TestTopology: what a node reads from the hints of endpoints. T1 to T9 are the
-// worked examples of the behaviour that kube-proxy's users rely on.
-func TestTopology(t *testing.T) {
+// TestResolve_Topology: what a node reads from the hints of endpoints. T1 to T9 are the worked examples of the
+// behaviour that kube-proxy's users rely on.
+func TestResolve_Topology(t *testing.T) {
 	tests := []struct {
 		id        string
 		endpoints string
@@ -310,7 +317,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-func TestTopologyString(t *testing.T) {
+func TestTopology_String(t *testing.T) {
 	want := map[Topology]string{
 		TopologyNone:        "none",
 		TopologySameNode:    "same node",
@@ -324,9 +331,9 @@ func TestTopologyString(t *testing.T) {
 	}
 }
 
-// TestDuplicates: the same address and port more than once within one service
-// port. The wanted state is that of the one endpoint that remains.
-func TestDuplicates(t *testing.T) {
+// TestGather_Duplicates: the same address and port more than once within one service port. The wanted state is
+// that of the one endpoint that remains.
+func TestGather_Duplicates(t *testing.T) {
 	tests := []struct {
 		name  string
 		known string
@@ -365,9 +372,9 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestEqualDuplicates: of equally good occurrences the first slice by name
-// counts, then the first in it, with its own node and hints; they are not mixed.
-func TestEqualDuplicates(t *testing.T) {
+// TestGather_EqualDuplicates: of equally good occurrences the first slice by name counts, then the first in it,
+// with its own node and hints; they are not mixed.
+func TestGather_EqualDuplicates(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		remote := newSlice(t, family, "a-slice", "a R {n2}/{zb}; a R {n1}/{za}")
 		local := newSlice(t, family, "b-slice", "a R {n1}/{za}")
@@ -386,7 +393,8 @@ func TestEqualDuplicates(t *testing.T) {
 	})
 }
 
-func TestSlicePortsMatchByNameAndProtocol(t *testing.T) {
+// TestResolve_SlicePortsByNameAndProtocol: slice ports match by name and protocol.
+func TestResolve_SlicePortsByNameAndProtocol(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := func(name string, ports ...SlicePort) *Slice {
 			s := newSlice(t, family, name, "a R; b R")
@@ -424,8 +432,9 @@ func TestSlicePortsMatchByNameAndProtocol(t *testing.T) {
 	})
 }
 
-// TestEndpointsAreSorted by address and port, whatever the order of slices and their ports.
-func TestEndpointsAreSorted(t *testing.T) {
+// TestResolve_EndpointsSorted: endpoints are sorted by address and port, whatever the order of slices and their
+// ports.
+func TestResolve_EndpointsSorted(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		s := newSlice(t, family, "s1", "")
 		for i := range 300 {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestSizesOfTheLargestObjects: the count itself must cost little for anything that the API
-// accepts. Resolving this Service would make 200 million endpoints.
-func TestSizesOfTheLargestObjects(t *testing.T) {
+// TestSizes_LargestObjects: sizes of the largest objects. The count itself must cost little for anything that the
+// API accepts. Resolving this Service would make 200 million endpoints.
+func TestSizes_LargestObjects(t *testing.T) {
 	const ports, addresses, slices, endpoints = 20_000, 50_000, 100, 100
 	spec := &Spec{}
 	spec.ClusterIPs[IPv4] = netip.MustParseAddr("10.96.0.1")
@@ -37,8 +37,8 @@ func TestSizesOfTheLargestObjects(t *testing.T) {
 	Sizes(nil, from, IPv4, func(PortSize) { t.Error("a port of a Service that is gone") })
 }
 
-// TestSizesCountWhatIsAskedFor, in one family.
-func TestSizesCountWhatIsAskedFor(t *testing.T) {
+// TestSizes_CountRequested: sizes count what is asked for, in one family.
+func TestSizes_CountRequested(t *testing.T) {
 	addr := netip.MustParseAddr
 	spec := &Spec{Ports: []Port{{Name: "a", Port: 80, NodePort: 30080}, {Name: "b", Port: 81}}}
 	spec.ClusterIPs[IPv4], spec.ClusterIPs[IPv6] = addr("10.96.0.1"), addr("fd00::1")

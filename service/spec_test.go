@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestKeyText(t *testing.T) {
+func TestKey_Text(t *testing.T) {
 	key := Key{Namespace: "ns1", Name: "svc1"}
 	tests := []struct{ got, want string }{
 		{key.String(), "ns1/svc1"},
@@ -22,7 +22,7 @@ func TestKeyText(t *testing.T) {
 	}
 }
 
-func TestKeyCompare(t *testing.T) {
+func TestKey_Compare(t *testing.T) {
 	sorted := []Key{Node, {"a", "b"}, {"a", "c"}, {"ab", "a"}, {"b", "a"}}
 	for i, a := range sorted {
 		for j, b := range sorted {
@@ -50,7 +50,8 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-func TestSchedulingReachesTheView(t *testing.T) {
+// TestResolve_Scheduling: scheduling reaches the view.
+func TestResolve_Scheduling(t *testing.T) {
 	wish := Scheduling{Scheduler: "sh", Fallback: true}
 	spec := &Spec{
 		ClusterIPs: PerFamily[netip.Addr]{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Port: 80}}, Scheduling: wish,
@@ -66,7 +67,8 @@ func TestSchedulingReachesTheView(t *testing.T) {
 	}
 }
 
-func TestProxyProtocolReachesTheView(t *testing.T) {
+// TestResolve_ProxyProtocol: proxy protocol reaches the view.
+func TestResolve_ProxyProtocol(t *testing.T) {
 	plain := Spec{ClusterIPs: PerFamily[netip.Addr]{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Port: 80}}}
 	asking := plain
 	asking.ProxyProtocol, asking.FlowLog, asking.Drain = true, true, Drain{true, time.Second}

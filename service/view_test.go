@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestHealthPort: a family that the Service does not have opens no port.
-func TestHealthPort(t *testing.T) {
+// TestView_HealthPort: a family that the Service does not have opens no port.
+func TestView_HealthPort(t *testing.T) {
 	spec := policySpec("Cluster", "Local")
 	spec.ClusterIPs[IPv6] = netip.Addr{}
 	view := Resolve(testKey, spec, nil, facts())
@@ -19,8 +19,8 @@ func TestHealthPort(t *testing.T) {
 	}
 }
 
-// TestWhichSetsAreNeeded: the predicates for every mix of policies.
-func TestWhichSetsAreNeeded(t *testing.T) {
+// TestPortView_UsesClusterAndLocal: which sets are needed. The predicates for every mix of policies.
+func TestPortView_UsesClusterAndLocal(t *testing.T) {
 	tests := []struct {
 		internalLocal, externalLocal, accessible bool
 		usesCluster, usesLocal                   bool
@@ -52,7 +52,7 @@ func TestWhichSetsAreNeeded(t *testing.T) {
 	}
 }
 
-func TestExternallyAccessible(t *testing.T) {
+func TestPortView_ExternallyAccessible(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.99")}
 	tests := []struct {
 		name string
@@ -71,8 +71,8 @@ func TestExternallyAccessible(t *testing.T) {
 	}
 }
 
-// TestServesInternal: what becomes of traffic to the ClusterIP.
-func TestServesInternal(t *testing.T) {
+// TestPortView_ServesInternal: what becomes of traffic to the ClusterIP.
+func TestPortView_ServesInternal(t *testing.T) {
 	some := []Endpoint{{}}
 	tests := []struct {
 		port PortView
@@ -92,9 +92,8 @@ func TestServesInternal(t *testing.T) {
 	}
 }
 
-// TestServesExternal: what becomes of outside traffic to node ports, external IPs
-// and load balancer VIPs.
-func TestServesExternal(t *testing.T) {
+// TestPortView_ServesExternal: what becomes of outside traffic to node ports, external IPs and load balancer VIPs.
+func TestPortView_ServesExternal(t *testing.T) {
 	some := []Endpoint{{}}
 	tests := []struct {
 		port PortView
@@ -114,8 +113,8 @@ func TestServesExternal(t *testing.T) {
 	}
 }
 
-// TestReachable: everything this node may send to, under each mix of policies.
-func TestReachable(t *testing.T) {
+// TestPortView_Reachable: everything this node may send to, under each mix of policies.
+func TestPortView_Reachable(t *testing.T) {
 	tests := []struct {
 		name               string
 		internal, external string
@@ -145,7 +144,8 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-func TestReachableWithoutNeedSharesMemory(t *testing.T) {
+// TestPortView_ReachableSharesMemory: reachable without need shares memory.
+func TestPortView_ReachableSharesMemory(t *testing.T) {
 	_, port := resolveOne(t, IPv4, policySpec("Cluster", "Local"), "n R; a R", facts())
 	allocations := testing.AllocsPerRun(10, func() { port.Reachable() })
 	if allocations != 0 {

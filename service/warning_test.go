@@ -4,14 +4,14 @@ import (
 	"testing"
 )
 
-func TestWarningText(t *testing.T) {
+func TestWarning_String(t *testing.T) {
 	w := Warning{Object: "Service ns1/svc1", Field: "spec.externalIPs[1]", Problem: "skipped"}
 	if got, want := w.String(), "Service ns1/svc1: spec.externalIPs[1]: skipped"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestRevisionOrder(t *testing.T) {
+func TestRevision_Order(t *testing.T) {
 	sorted := []Revision{{}, {1, 0}, {1, 1}, {1, 2}, {2, 0}, {2, 1}}
 	for i, a := range sorted {
 		for j, b := range sorted {
@@ -25,7 +25,7 @@ func TestRevisionOrder(t *testing.T) {
 	}
 }
 
-func TestRevisionText(t *testing.T) {
+func TestRevision_String(t *testing.T) {
 	if got := (Revision{3, 14}).String(); got != "3.14" {
 		t.Errorf("got %s", got)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWithin compares with the frontends that two resolved views have in common.
-func TestWithin(t *testing.T) {
+// TestView_Within compares with the frontends that two resolved views have in common.
+func TestView_Within(t *testing.T) {
 	addrs := func(texts ...string) (all []netip.Addr) {
 		for _, text := range texts {
 			all = append(all, netip.MustParseAddr(text))
@@ -103,8 +103,9 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestWithinWhatIsLeftOfAFamily: a port whose ClusterIP another Service has goes with its family.
-func TestWithinWhatIsLeftOfAFamily(t *testing.T) {
+// TestView_WithinRestOfFamily: within what is left of a family. A port whose ClusterIP another Service has goes
+// with its family.
+func TestView_WithinRestOfFamily(t *testing.T) {
 	ip, external := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("2001:db8::1")
 	spec := Spec{Key: Key{"ns", "web"}, Ports: []Port{{Port: 80, NodePort: 30080}}}
 	spec.ClusterIPs[IPv6], spec.ExternalIPs[IPv6] = ip, []netip.Addr{external}

@@ -8,7 +8,7 @@ import (
 
 // Weights of the API are up to 65535, observations multiply them by up to 4, and there are any number of endpoints. 90 % stay in
 // the zone all the same.
-func TestTheShareOfAZoneHoldsForAllWeights(t *testing.T) {
+func TestZoneShare_HoldsForAllWeights(t *testing.T) {
 	for _, c := range []struct {
 		endpoints int
 		weight    uint16

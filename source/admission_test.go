@@ -63,9 +63,9 @@ func (a *admissions) expect(t *testing.T, lines ...string) {
 	a.lines = nil
 }
 
-// TestWhoHasAFrontend: an allocated frontend comes before one of a load balancer, that before an external
-// IP, then the older Service, then the smaller name.
-func TestWhoHasAFrontend(t *testing.T) {
+// TestAdmission_Precedence: who has a frontend. An allocated frontend comes before one of a load balancer, that
+// before an external IP, then the older Service, then the smaller name.
+func TestAdmission_Precedence(t *testing.T) {
 	const x = "192.0.2.1"
 	for name, c := range map[string]struct {
 		services []*service.Spec
@@ -90,8 +90,8 @@ func TestWhoHasAFrontend(t *testing.T) {
 	}
 }
 
-// TestOwnershipMoves: the loser and the new owner are posted, and each loss is reported once.
-func TestOwnershipMoves(t *testing.T) {
+// TestAdmission_OwnershipMoves: the loser and the new owner are posted, and each loss is reported once.
+func TestAdmission_OwnershipMoves(t *testing.T) {
 	const x, at = "external 192.0.2.1", "192.0.2.1:80/tcp"
 	a := newAdmissions()
 	a.SetSpec(asks("young", 2, x))
@@ -131,8 +131,9 @@ func TestOwnershipMoves(t *testing.T) {
 	}
 }
 
-// TestANodePortIsLostInEitherFamily: it is reported once for both, and no longer lost when it is lost in none.
-func TestANodePortIsLostInEitherFamily(t *testing.T) {
+// TestAdmission_NodePortLostInEitherFamily: a node port is lost in either family. It is reported once for both,
+// and no longer lost when it is lost in none.
+func TestAdmission_NodePortLostInEitherFamily(t *testing.T) {
 	both := func(name string, created int64) *service.Spec {
 		s := asks(name, created, "node 30080")
 		s.ClusterIPs[service.IPv6] = netip.MustParseAddr("2001:db8::1")
@@ -150,9 +151,9 @@ func TestANodePortIsLostInEitherFamily(t *testing.T) {
 	a.expect(t, "young no longer lacks node port 30080/tcp of old")
 }
 
-// TestAdmissionDoesNotDependOnTheWay: after any history, each Service is denied what a comparison of
-// all Services says, and what was reported adds up to that.
-func TestAdmissionDoesNotDependOnTheWay(t *testing.T) {
+// TestAdmission_IndependentOfHistory: admission does not depend on the way. After any history, each Service is
+// denied what a comparison of all Services says, and what was reported adds up to that.
+func TestAdmission_IndependentOfHistory(t *testing.T) {
 	wishes := []string{"external 192.0.2.1", "external 192.0.2.2", "vip 192.0.2.1", "vip 192.0.2.2", "node 30001", "node 30002", "cluster 192.0.2.2"}
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))

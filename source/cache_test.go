@@ -32,7 +32,8 @@ func newCache() (*source.Cache, *sourcetest.Recorder) {
 	return source.NewCache(recorder, source.Options{}), recorder
 }
 
-func TestCachePostsOnlyDifferences(t *testing.T) {
+// TestCache_PostsOnlyDifferences: cache posts only differences.
+func TestCache_PostsOnlyDifferences(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
 	cache.SetSlice(slice("a", "x", "10.0.0.1"))
@@ -53,7 +54,8 @@ func TestCachePostsOnlyDifferences(t *testing.T) {
 	posts.Expect(t, "slice ns/a x gone", "spec ns/a gone")
 }
 
-func TestCacheIgnoresTriggerOfEqualSlice(t *testing.T) {
+// TestCache_IgnoresTriggerOfEqualSlice: cache ignores trigger of equal slice.
+func TestCache_IgnoresTriggerOfEqualSlice(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
 	cache.SetSlice(slice("a", "x", "10.0.0.1"))
@@ -73,7 +75,8 @@ func TestCacheIgnoresTriggerOfEqualSlice(t *testing.T) {
 	}
 }
 
-func TestCacheMovesSlices(t *testing.T) {
+// TestCache_MovesSlices: cache moves slices.
+func TestCache_MovesSlices(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
 	cache.SetSpec(spec("b", 80))
@@ -90,7 +93,8 @@ func TestCacheMovesSlices(t *testing.T) {
 	posts.Expect(t, "slice ns/b x gone")
 }
 
-func TestCacheKeepsSlicesOfUnknownServices(t *testing.T) {
+// TestCache_KeepsSlicesOfUnknownServices: cache keeps slices of unknown Services.
+func TestCache_KeepsSlicesOfUnknownServices(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSlice(slice("a", "y", "10.0.0.2"))
 	cache.SetSlice(slice("a", "x", "10.0.0.1"))
@@ -114,7 +118,8 @@ func TestCacheKeepsSlicesOfUnknownServices(t *testing.T) {
 	posts.Expect(t)
 }
 
-func TestCachePrimesOnce(t *testing.T) {
+// TestCache_PrimesOnce: cache primes once.
+func TestCache_PrimesOnce(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("b", 80))
 	cache.SetSpec(spec("a", 80))
@@ -128,7 +133,7 @@ func TestCachePrimesOnce(t *testing.T) {
 	}
 }
 
-func TestCacheNode(t *testing.T) {
+func TestCache_Node(t *testing.T) {
 	cache, posts := newCache()
 	node := func(address string) *service.NodeObject {
 		return &service.NodeObject{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr(address)}}
@@ -143,7 +148,8 @@ func TestCacheNode(t *testing.T) {
 	}
 }
 
-func TestSnapshotOfUnknownService(t *testing.T) {
+// TestCache_SnapshotOfUnknownService: snapshot of unknown Service.
+func TestCache_SnapshotOfUnknownService(t *testing.T) {
 	cache, _ := newCache()
 	if got := cache.Snapshot(key("a")); got.Spec != nil || got.Slices != nil {
 		t.Errorf("snapshot of an unknown Service is %+v, want nothing", got)
@@ -164,7 +170,8 @@ func (s *askingSink) PostSpec(key service.Key, spec *service.Spec) {
 	s.Recorder.PostSpec(key, spec)
 }
 
-func TestCacheDoesNotLockWhilePosting(t *testing.T) {
+// TestCache_DoesNotLockWhilePosting: cache does not lock while posting.
+func TestCache_DoesNotLockWhilePosting(t *testing.T) {
 	sink := &askingSink{Recorder: sourcetest.NewRecorder()}
 	sink.cache = source.NewCache(sink, source.Options{})
 	sink.cache.SetSpec(spec("a", 80))
@@ -173,9 +180,9 @@ func TestCacheDoesNotLockWhilePosting(t *testing.T) {
 	sink.Expect(t, "spec ns/a", "spec ns/a gone", "spec ns/b")
 }
 
-// TestCacheConcurrently feeds Services and slices from two goroutines, as the
-// API source does, while others read; the race detector looks on.
-func TestCacheConcurrently(t *testing.T) {
+// TestCache_Concurrent feeds Services and slices from two goroutines, as the API source does, while others read;
+// the race detector looks on.
+func TestCache_Concurrent(t *testing.T) {
 	cache, _ := newCache()
 	const count = 200
 	var running sync.WaitGroup
@@ -201,7 +208,8 @@ func TestCacheConcurrently(t *testing.T) {
 	}
 }
 
-func TestEventsCountWhatWasTold(t *testing.T) {
+// TestCache_EventsCountUpdates: events count what was told.
+func TestCache_EventsCountUpdates(t *testing.T) {
 	cache, _ := newCache()
 	six := slice("a", "six", "fd00::1")
 	six.Family = service.IPv6
@@ -222,7 +230,8 @@ func TestEventsCountWhatWasTold(t *testing.T) {
 	}
 }
 
-func TestEventsCountWhatIsListed(t *testing.T) {
+// TestCache_EventsCountLists: events count what is listed.
+func TestCache_EventsCountLists(t *testing.T) {
 	cache, _ := newCache()
 	cache.ReplaceSpecs([]*service.Spec{spec("a", 80), spec("b", 80)})
 	cache.ReplaceSlices([]*service.Slice{slice("a", "x", "10.0.0.1")})
@@ -235,7 +244,8 @@ func TestEventsCountWhatIsListed(t *testing.T) {
 	}
 }
 
-func TestReplaceSpecsPostsDifferences(t *testing.T) {
+// TestCache_ReplaceSpecsPostsDifferences: replace specs posts differences.
+func TestCache_ReplaceSpecsPostsDifferences(t *testing.T) {
 	cache, posts := newCache()
 	cache.ReplaceSpecs([]*service.Spec{spec("a", 80), spec("b", 80)})
 	posts.Expect(t, "spec ns/a", "spec ns/b")
@@ -247,7 +257,8 @@ func TestReplaceSpecsPostsDifferences(t *testing.T) {
 	posts.Expect(t, "spec ns/b", "spec ns/c", "spec ns/a gone")
 }
 
-func TestReplaceSlicesPostsDifferences(t *testing.T) {
+// TestCache_ReplaceSlicesPostsDifferences: replace slices posts differences.
+func TestCache_ReplaceSlicesPostsDifferences(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
 	cache.SetSpec(spec("b", 80))
@@ -261,7 +272,8 @@ func TestReplaceSlicesPostsDifferences(t *testing.T) {
 	posts.Expect(t, "slice ns/a x gone", "slice ns/b x", "slice ns/a y gone")
 }
 
-func TestExternalIPsCanBeIgnored(t *testing.T) {
+// TestCache_IgnoreExternalIPs: external IPs can be ignored.
+func TestCache_IgnoreExternalIPs(t *testing.T) {
 	withIP := func(text string) *service.Spec {
 		s := spec("a", 80)
 		s.ExternalIPs[service.IPv4] = []netip.Addr{netip.MustParseAddr(text)}
@@ -289,8 +301,8 @@ func TestExternalIPsCanBeIgnored(t *testing.T) {
 	}
 }
 
-// TestRemoveNode: the last state of a deleted Node stays, and is posted once; the next Node replaces it.
-func TestRemoveNode(t *testing.T) {
+// TestCache_RemoveNode: the last state of a deleted Node stays, and is posted once; the next Node replaces it.
+func TestCache_RemoveNode(t *testing.T) {
 	cache, posts := newCache()
 	if cache.RemoveNode() {
 		t.Error("there is a Node before the first")

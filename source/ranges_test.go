@@ -18,7 +18,8 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-func TestServiceCIDRsAreAUnion(t *testing.T) {
+// TestCache_ServiceCIDRsUnion: Service CIDRs are a union.
+func TestCache_ServiceCIDRsUnion(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetServiceCIDR("one", prefixes("10.96.0.0/16", "fd00::/112"))
 	posts.Expect(t, "ranges 10.96.0.0/16 fd00::/112")
@@ -44,8 +45,9 @@ func TestServiceCIDRsAreAUnion(t *testing.T) {
 	}
 }
 
-// TestExternalIPsInServiceCIDRsAreReported: once for a Service, whichever comes first, it or the range.
-func TestExternalIPsInServiceCIDRsAreReported(t *testing.T) {
+// TestCache_ReportsExternalIPsInServiceCIDRs: external IPs in Service CIDRs are reported. Once for a Service,
+// whichever comes first, it or the range.
+func TestCache_ReportsExternalIPsInServiceCIDRs(t *testing.T) {
 	var told []string
 	options := source.Options{Warn: func(w service.Warning) { told = append(told, w.String()) }}
 	cache := source.NewCache(sourcetest.NewRecorder(), options)

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestSliceListAgainstAMap plays random changes against a map.
-func TestSliceListAgainstAMap(t *testing.T) {
+// TestSliceList_MatchesMap plays random changes against a map.
+func TestSliceList_MatchesMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var list sliceList
 	model := map[string]*service.Slice{}

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
-func TestWarningsAreGivenOnce(t *testing.T) {
+// TestCache_WarnsOnce: warnings are given once.
+func TestCache_WarnsOnce(t *testing.T) {
 	var told []string
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{
 		Warn: func(w service.Warning) { told = append(told, w.Field) },

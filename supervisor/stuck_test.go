@@ -30,9 +30,9 @@ func polite(ctx context.Context, lease *Lease) (bool, error) {
 	return false, ctx.Err()
 }
 
-// TestStoppingIsBounded: a child that hangs, and was not abandoned yet, delays the end by
-// one second. It is named, and it is fenced before Run returns.
-func TestStoppingIsBounded(t *testing.T) {
+// TestSupervisor_StopBounded: stopping is bounded. A child that hangs, and was not abandoned yet, delays the end
+// by one second. It is named, and it is fenced before Run returns.
+func TestSupervisor_StopBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
 		release := make(chan struct{})
@@ -69,8 +69,8 @@ func TestStoppingIsBounded(t *testing.T) {
 	})
 }
 
-// TestStoppingWithChildrenThatObeyTakesNoTime.
-func TestStoppingWithChildrenThatObeyTakesNoTime(t *testing.T) {
+// TestSupervisor_ObedientChildrenStopAtOnce: stopping with children that obey takes no time.
+func TestSupervisor_ObedientChildrenStopAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
 		for i := range 100 {
@@ -85,9 +85,9 @@ func TestStoppingWithChildrenThatObeyTakesNoTime(t *testing.T) {
 	})
 }
 
-// TestAChildThatHangsEachTime leaves few goroutines in an hour, also when its input
-// changes all the time.
-func TestAChildThatHangsEachTime(t *testing.T) {
+// TestSupervisor_ChildHangsEachTime: a child that hangs each time leaves few goroutines in an hour, also when its
+// input changes all the time.
+func TestSupervisor_ChildHangsEachTime(t *testing.T) {
 	for input, most := range map[string]int{"rests": 6, "changes": 8} {
 		synctest.Test(t, func(t *testing.T) {
 			f := start(t, func(*limits) {}, nil)
@@ -111,9 +111,9 @@ func TestAChildThatHangsEachTime(t *testing.T) {
 	}
 }
 
-// TestAChildThatHungIsTriedSoonOnceItReturns: nothing is left of the pauses when no
-// goroutine hangs any more.
-func TestAChildThatHungIsTriedSoonOnceItReturns(t *testing.T) {
+// TestSupervisor_HungChildReturnsRetriedSoon: a child that hung is tried soon once it returns. Nothing is left of
+// the pauses when no goroutine hangs any more.
+func TestSupervisor_HungChildReturnsRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
 		release, healthy := make(chan struct{}), atomic.Bool{}
@@ -141,9 +141,9 @@ func TestAChildThatHungIsTriedSoonOnceItReturns(t *testing.T) {
 	})
 }
 
-// TestTooManyThatHangEndTheSupervisor: the process has to end, because nothing else ends
-// them.
-func TestTooManyThatHangEndTheSupervisor(t *testing.T) {
+// TestSupervisor_TooManyHangingEndsRun: too many that hang end the supervisor. The process has to end, because
+// nothing else ends them.
+func TestSupervisor_TooManyHangingEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(0, func(Event[name]) {})
 		release := make(chan struct{})
@@ -164,8 +164,9 @@ func TestTooManyThatHangEndTheSupervisor(t *testing.T) {
 	})
 }
 
-// TestANewChildDoesNotWaitForThoseThatFail: the limit on restarts is for restarts.
-func TestANewChildDoesNotWaitForThoseThatFail(t *testing.T) {
+// TestSupervisor_NewChildDoesNotWaitForFailing: a new child does not wait for those that fail. The limit on
+// restarts is for restarts.
+func TestSupervisor_NewChildDoesNotWaitForFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
 		for i := range 10_000 {
@@ -183,9 +184,9 @@ func TestANewChildDoesNotWaitForThoseThatFail(t *testing.T) {
 	})
 }
 
-// TestInputThatArrivesDuringTheLastFailure: the child is parked, and tried again as soon
-// as a parked one with new input is.
-func TestInputThatArrivesDuringTheLastFailure(t *testing.T) {
+// TestSupervisor_InputDuringLastFailure: input that arrives during the last failure. The child is parked, and
+// tried again as soon as a parked one with new input is.
+func TestSupervisor_InputDuringLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(l *limits) { l.parkScore = 1 }, nil)
 		var fixed atomic.Bool
@@ -210,9 +211,10 @@ func TestInputThatArrivesDuringTheLastFailure(t *testing.T) {
 	})
 }
 
-// TestHungIncarnationsOfADeletedChildAreNotThoseOfTheNext: a child hangs and is deleted, several times. When those return, the
-// child that has the key now has as many hanging incarnations as before.
-func TestHungIncarnationsOfADeletedChildAreNotThoseOfTheNext(t *testing.T) {
+// TestSupervisor_HungIncarnationsOfDeletedChild: hung incarnations of a deleted child are not those of the next. A
+// child hangs and is deleted, several times. When those return, the child that has the key now has as many hanging
+// incarnations as before.
+func TestSupervisor_HungIncarnationsOfDeletedChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
 		release := make(chan struct{})

@@ -58,7 +58,8 @@ func count[E Change](f *fixture) (n int, last E, child name) {
 	return n, last, child
 }
 
-func TestRestartsAreBoundedOverAllChildren(t *testing.T) {
+// TestSupervisor_RestartsBoundedOverChildren: restarts are bounded over all children.
+func TestSupervisor_RestartsBoundedOverChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(l *limits) { l.backoffMin, l.parkScore, l.restartsPerSecond = time.Millisecond, 3, 10 }, nil)
 		for i := range 100 {
@@ -74,8 +75,9 @@ func TestRestartsAreBoundedOverAllChildren(t *testing.T) {
 	})
 }
 
-// TestEveryWakeIsFollowedByACall: whatever the order, the last call begins after it.
-func TestEveryWakeIsFollowedByACall(t *testing.T) {
+// TestSupervisor_WakeFollowedByCall: every wake is followed by a call. Whatever the order, the last call begins
+// after it.
+func TestSupervisor_WakeFollowedByCall(t *testing.T) {
 	f := start(t, func(*limits) {}, nil)
 	var posted, seen atomic.Int64
 	leases := make(chan *Lease, 1)
@@ -97,8 +99,8 @@ func TestEveryWakeIsFollowedByACall(t *testing.T) {
 	}
 }
 
-// TestAChildThatRestsCostsNoGoroutine counts what a thousand children that rest leave.
-func TestAChildThatRestsCostsNoGoroutine(t *testing.T) {
+// TestSupervisor_RestingChildCostsNoGoroutine counts what a thousand children that rest leave.
+func TestSupervisor_RestingChildCostsNoGoroutine(t *testing.T) {
 	f := start(t, func(*limits) {}, nil)
 	before := runtime.NumGoroutine()
 	var calls atomic.Int32

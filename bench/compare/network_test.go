@@ -9,7 +9,7 @@ import (
 )
 
 // Every address of the range answers with itself, over TCP and UDP.
-func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
+func TestNetwork_EndpointsAnswerAtEveryAddress(t *testing.T) {
 	testenv.NeedsRoot(t)
 	n, err := newNetwork(true)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestSlices(t *testing.T) {
+func TestItem_Slices(t *testing.T) {
 	it := &item{class: plain, namespace: "a", name: "b"}
 	for e := range 250 {
 		it.endpoints = append(it.endpoints, e)

@@ -17,7 +17,7 @@ func example() *comparison {
 	}}
 }
 
-func TestPrint(t *testing.T) {
+func TestComparison_Print(t *testing.T) {
 	var b strings.Builder
 	if err := example().print(&b, "1000 Services"); err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-func TestValueText(t *testing.T) {
+func TestValue_String(t *testing.T) {
 	for want, v := range map[string]value{
 		"1.50 s": {unit: "s", number: 1.5}, "12.3 ms": {unit: "s", number: 0.01234}, "0.25 ms": {unit: "s", number: 0.00025},
 		"150 MiB": {unit: "MiB", number: 150.2}, "17": {number: 17}, "99.9 /s": {unit: "/s", number: 99.9},
@@ -53,7 +53,7 @@ func TestValueText(t *testing.T) {
 }
 
 // What did not end counts as longer than everything that did.
-func TestPercentileWithSomeThatDidNotEnd(t *testing.T) {
+func TestPercentile_UnfinishedCountAsLongest(t *testing.T) {
 	took := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}
 	for percent, want := range map[int]float64{50: 2, 75: 3} {
 		if got, ok := percentile(took, 1, percent); !ok || got != want {

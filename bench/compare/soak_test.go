@@ -6,7 +6,7 @@ import (
 )
 
 // What grows is found: from rest to rest, and along the line through the samples.
-func TestJudgeFindsGrowth(t *testing.T) {
+func TestSoak_JudgeFindsGrowth(t *testing.T) {
 	rest := sample{goroutines: 57, descriptors: 21, chains: 100, rules: 300, sets: 120, elements: 9000, heapMiB: 80, tracked: 5000}
 	sampled := func(perHour float64) (samples []sample) {
 		for seconds := 0.0; seconds <= 3600; seconds += 10 {

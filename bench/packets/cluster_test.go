@@ -10,7 +10,7 @@ import (
 
 // Every size has Services of every kind, and at every size all addresses differ and lie where the
 // network expects them.
-func TestClusterIsWhole(t *testing.T) {
+func TestCluster_EverySizeIsComplete(t *testing.T) {
 	for _, services := range []int{servicesMin, 100, 1000, 20000} {
 		c := cluster{services, 10, service.Families[:]}
 		for _, k := range []kind{plain, datagrams, nodePort, empty, sourceRanges, affinity, affinityBig} {
@@ -39,7 +39,8 @@ func TestClusterIsWhole(t *testing.T) {
 	}
 }
 
-func TestObjectsAreWhatAProxyExpects(t *testing.T) {
+// TestCluster_ObjectsAreValid: objects are what a proxy expects.
+func TestCluster_ObjectsAreValid(t *testing.T) {
 	c := cluster{100, 10, service.Families[:]}
 	for i := range c.services + 1 {
 		spec, warnings := reduce.Policy{}.Service(c.service(i))
@@ -61,7 +62,7 @@ func TestObjectsAreWhatAProxyExpects(t *testing.T) {
 }
 
 // Every case has targets at every size, and they know their pods.
-func TestCasesHaveTargets(t *testing.T) {
+func TestCases_HaveTargets(t *testing.T) {
 	c := cluster{servicesMin, 10, service.Families[:]}
 	for _, b := range cases {
 		for _, f := range service.Families {

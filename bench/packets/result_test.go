@@ -8,7 +8,7 @@ import (
 )
 
 // The ratios are those of rounds: a machine that becomes slower in the middle does not change them.
-func TestCompareIsByRound(t *testing.T) {
+func TestResult_CompareByRound(t *testing.T) {
 	var r result
 	r.compare([]float64{9, 90, 9, 90, 18}, []float64{10, 100, 10, 100, 10})
 	if r.Rounds != 5 || r.Microseconds != 18 || r.Ratio != 0.9 || r.Low != 0.9 || r.High != 0.9 {
@@ -26,7 +26,7 @@ func TestCompareIsByRound(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestResult_Judge(t *testing.T) {
 	for _, c := range []struct {
 		ratio, low, goal float64
 		missed           bool
@@ -77,7 +77,8 @@ nftables, IPv4, local, 100 × 10: µs, and the ratio to kube-proxy (quartiles) o
 	}
 }
 
-func TestFailuresAreErrors(t *testing.T) {
+// TestFailures_AreErrors: failures are errors.
+func TestFailures_AreErrors(t *testing.T) {
 	if err := failures(made()); err == nil || !strings.Contains(err.Error(), "tcp-pod: new: receive: lost") {
 		t.Errorf("got %v", err)
 	}
@@ -87,7 +88,7 @@ func TestFailuresAreErrors(t *testing.T) {
 }
 
 // A series drops a variant that has failed, and says why.
-func TestResultsOfASeries(t *testing.T) {
+func TestSetting_ResultsOfSeries(t *testing.T) {
 	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}}
 	s.rooms = map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}
 	s.variants = []variant{{name: kubeProxy, program: "/k"}, {name: "a", program: "/a"}, {name: "b", program: "/b"}, {name: "late", program: "/l"}, {name: floor}}

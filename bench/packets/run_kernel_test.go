@@ -23,7 +23,7 @@ func small() options {
 }
 
 // Every case finds the rules of the present Sluice right, in both families and directions.
-func TestRunOnPackets(t *testing.T) {
+func TestRunAll_EveryCaseFindsRulesRight(t *testing.T) {
 	testenv.NeedsRoot(t)
 	testenv.NeedsTool(t, "nft", "nftables")
 	o := small()
@@ -55,7 +55,7 @@ func TestRunOnPackets(t *testing.T) {
 }
 
 // Rules that are wrong have no figures: here, one pod answers for every Service.
-func TestWrongRulesFail(t *testing.T) {
+func TestSampling_WrongRulesFail(t *testing.T) {
 	testenv.NeedsRoot(t)
 	testenv.NeedsTool(t, "nft", "nftables")
 	r, err := newRoom()

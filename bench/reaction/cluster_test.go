@@ -31,7 +31,8 @@ func addresses(t *testing.T, c change) (found []netip.Addr) {
 	return found
 }
 
-func TestObjectsAreWhatAProxyExpects(t *testing.T) {
+// TestCluster_ObjectsAreValid: objects are what a proxy expects.
+func TestCluster_ObjectsAreValid(t *testing.T) {
 	c := newCluster(3, 250)
 	added := c.addService(2)
 	if got := addresses(t, added); len(got) != 250 || added.objects != 250 || len(added.events) != 1+3 {
@@ -53,7 +54,8 @@ func TestObjectsAreWhatAProxyExpects(t *testing.T) {
 	}
 }
 
-func TestChangesChangeOneEndpoint(t *testing.T) {
+// TestCluster_ChangesOneEndpoint: changes change one endpoint.
+func TestCluster_ChangesOneEndpoint(t *testing.T) {
 	c := newCluster(10, 4)
 	before := addresses(t, c.modified(5, 0))
 	difference := func(what string, after []netip.Addr, size, kept int) {
@@ -78,7 +80,8 @@ func TestChangesChangeOneEndpoint(t *testing.T) {
 	}
 }
 
-func TestSpreadVisitsAllBeforeOneComesAgain(t *testing.T) {
+// TestSpread_VisitsAllBeforeRepeating: spread visits all before one comes again.
+func TestSpread_VisitsAllBeforeRepeating(t *testing.T) {
 	for _, services := range []int{300, 1000, 10000, 50000} {
 		c := newCluster(services, 1)
 		seen := map[int]bool{}

@@ -27,7 +27,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestEveryUsualMeasurementCanBeParsed(t *testing.T) {
+// TestParseMeasurement_UsualNames: every usual measurement can be parsed.
+func TestParseMeasurement_UsualNames(t *testing.T) {
 	for _, name := range slices.Concat(all[nftables], all[iptables]) {
 		if m, err := parseMeasurement(name); err != nil || m.String() != name {
 			t.Errorf("%q: parsed as %q, %v", name, m, err)
@@ -35,7 +36,8 @@ func TestEveryUsualMeasurementCanBeParsed(t *testing.T) {
 	}
 }
 
-func TestShowPrintsEveryPart(t *testing.T) {
+// TestShow_EveryPart: show prints every part.
+func TestShow_EveryPart(t *testing.T) {
 	cold := &coldStart{Services: 10000, Endpoints: 10, Programmed: 2 * time.Second, Memory: memory{Resident: 150, Live: 100}}
 	var out bytes.Buffer
 	if err := show(&out, []result{

@@ -20,9 +20,9 @@ import (
 // followedElsewhere has the pages whose commands need an API server with controllers.
 const followedElsewhere = "test/e2e/pages_test.go"
 
-// TestEveryCommandIsRun checks that a test follows each page with commands, and that each
-// fence of each page says what it holds.
-func TestEveryCommandIsRun(t *testing.T) {
+// TestDocs_EveryCommandIsRun checks that a test follows each page with commands, and that each fence of each page
+// says what it holds.
+func TestDocs_EveryCommandIsRun(t *testing.T) {
 	elsewhere := readPage(t, followedElsewhere)
 	for _, page := range markdown(t) {
 		commands, err := doctest.Parse(filepath.Join("..", "..", page))
@@ -33,16 +33,16 @@ func TestEveryCommandIsRun(t *testing.T) {
 			strings.Contains(elsewhere, `"`+page+`"`)
 		for _, c := range commands {
 			if !c.Skip && !followed {
-				t.Errorf("%s:%d: neither TestPages nor %s runs this command: %s", page, c.Line, followedElsewhere, c.Text)
+				t.Errorf("%s:%d: neither TestDocs_Pages nor %s runs this command: %s", page, c.Line, followedElsewhere, c.Text)
 				break
 			}
 		}
 	}
 }
 
-// TestCommandsInTextExist checks the command, the flags and the number of arguments wherever a
-// page has a command of this program between backticks, or in a fence that no test here runs.
-func TestCommandsInTextExist(t *testing.T) {
+// TestDocs_InlineCommandsExist checks the command, the flags and the number of arguments wherever a page has a
+// command of this program between backticks, or in a fence that no test here runs.
+func TestDocs_InlineCommandsExist(t *testing.T) {
 	checked := 0
 	for _, page := range markdown(t) {
 		if strings.HasPrefix(page, "CHANGELOG") { // what a former release had
@@ -154,8 +154,8 @@ func readPage(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestFlagsInTextExist checks each flag that stands alone between backticks.
-func TestFlagsInTextExist(t *testing.T) {
+// TestDocs_InlineFlagsExist checks each flag that stands alone between backticks.
+func TestDocs_InlineFlagsExist(t *testing.T) {
 	known := map[string]bool{ // of docker build, Prometheus, kubectl, kubeadm, az and iptables
 		"target": true, "enable-feature": true, "overwrite": true, "random-fully": true,
 		"skip-phases": true, "kube-proxy-config": true,

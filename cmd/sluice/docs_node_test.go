@@ -226,9 +226,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// TestPathsAreServed asks for each path in the tables of the pages about the metrics address
-// and the socket.
-func TestPathsAreServed(t *testing.T) {
+// TestDocs_PathsAreServed asks for each path in the tables of the pages about the metrics address and the socket.
+func TestDocs_PathsAreServed(t *testing.T) {
 	var commands strings.Builder
 	row, values := regexp.MustCompile("(?m)^\\| (`/[^|]*`) \\|"), strings.NewReplacer("NAMESPACE", "web", "NAME", "shop", "=N", "=1")
 	for page, at := range map[string]string{

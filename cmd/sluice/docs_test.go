@@ -75,8 +75,8 @@ var pages = []followedPage{
 	{page: "docs/traffic.md", bench: nodeBench},
 }
 
-// TestPages follows each page as a reader does, from the first command to the last.
-func TestPages(t *testing.T) {
+// TestDocs_Pages follows each page as a reader does, from the first command to the last.
+func TestDocs_Pages(t *testing.T) {
 	for _, p := range pages {
 		t.Run(strings.TrimSpace(p.page+" "+p.as), func(t *testing.T) {
 			t.Parallel()

@@ -36,8 +36,9 @@ func listCommands(cmd *cobra.Command) (all []string) {
 	return all
 }
 
-// TestAnEmptyListIsOneSentence: it is on standard error, so that nothing follows in a pipe. JSON is complete.
-func TestAnEmptyListIsOneSentence(t *testing.T) {
+// TestCLI_EmptyListIsOneSentence: an empty list is one sentence. It is on standard error, so that nothing follows
+// in a pipe. JSON is complete.
+func TestCLI_EmptyListIsOneSentence(t *testing.T) {
 	socket, commands := emptyProxy(t), append(listCommands(rootCommand()), "get connections --by client")
 	if len(commands) < 8 {
 		t.Fatalf("only %q", commands)

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
-// TestReference compares docs/cli.md with the commands.
-func TestReference(t *testing.T) {
+// TestCLI_Reference compares docs/cli.md with the commands.
+func TestCLI_Reference(t *testing.T) {
 	settings := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.BindProxy(settings)
 	var b strings.Builder

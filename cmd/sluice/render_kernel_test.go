@@ -61,9 +61,9 @@ func iptablesWay(t *testing.T, variant string) way {
 	return w
 }
 
-// TestRenderedRulesServe loads the output of sluice plan -o rules on one node, and runs the proxy with the
+// TestPlan_RenderedRulesServe loads the output of sluice plan -o rules on one node, and runs the proxy with the
 // same manifests on another. Both have the same rules and answer alike.
-func TestRenderedRulesServe(t *testing.T) {
+func TestPlan_RenderedRulesServe(t *testing.T) {
 	for _, w := range ways(t) {
 		for _, family := range service.Families {
 			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 // work on the same processors, a minute has been too little for a change of mode.
 const waitMax = 4 * time.Minute
 
-// TestIPVSScripts runs the scripts about IPVS mode on a kernel that has IPVS, each with
-// one variant of iptables, that of its folder, in $VARIANT. An emulated machine takes
-// a minute and more for a script; the tests of the writer and of packets have both.
-func TestIPVSScripts(t *testing.T) {
+// TestIPVS_Scripts runs the scripts about IPVS mode on a kernel that has IPVS, each with one variant of iptables,
+// that of its folder, in $VARIANT. An emulated machine takes a minute and more for a script; the tests of the
+// writer and of packets have both.
+func TestIPVS_Scripts(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
 			runScripts(t, filepath.Join("testdata", "script", "ipvs", variant), map[string]string{"MODE": "ipvs", "VARIANT": variant})
@@ -23,12 +23,12 @@ func TestIPVSScripts(t *testing.T) {
 	}
 }
 
-// TestIPVSPlan runs the script about plans in IPVS mode.
-func TestIPVSPlan(t *testing.T) {
+// TestIPVS_Plan runs the script about plans in IPVS mode.
+func TestIPVS_Plan(t *testing.T) {
 	runScripts(t, filepath.Join("testdata", "script", "ipvs", "plan"), map[string]string{"MODE": "ipvs", "VARIANT": "nft"})
 }
 
-// TestIPVSObserve runs the script about records of connections in IPVS mode.
-func TestIPVSObserve(t *testing.T) {
+// TestIPVS_Observe runs the script about records of connections in IPVS mode.
+func TestIPVS_Observe(t *testing.T) {
 	runScripts(t, filepath.Join("testdata", "script", "ipvs", "observe"), map[string]string{"MODE": "ipvs", "VARIANT": "nft"})
 }

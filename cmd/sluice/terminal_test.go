@@ -80,9 +80,9 @@ func archive(t *testing.T, text string) []byte {
 	return made.Bytes()
 }
 
-// TestNoCommandPrintsForeignTextAsItIs: text of tenants and of the proxy can neither move the cursor of a terminal nor
-// add a row. A harmless answer has as many lines.
-func TestNoCommandPrintsForeignTextAsItIs(t *testing.T) {
+// TestCLI_ForeignTextIsEscaped: no command prints foreign text as it is. Text of tenants and of the proxy can
+// neither move the cursor of a terminal nor add a row. A harmless answer has as many lines.
+func TestCLI_ForeignTextIsEscaped(t *testing.T) {
 	hostile, harmless := proxyOf(t, terminaltest.Hostile), proxyOf(t, "x")
 	commands := []string{
 		"status", "get services", "get services -o wide", "get services --sort-by name", "get endpoints", "get endpoints -n shop web", "get events",
@@ -122,8 +122,9 @@ func outputOf(t *testing.T, socket, command string) string {
 	return out.String()
 }
 
-// TestLocalReportsEscapeText: commands that ask no proxy print by the same functions.
-func TestLocalReportsEscapeText(t *testing.T) {
+// TestCLI_LocalReportsEscapeText: local reports escape text. Commands that ask no proxy print by the same
+// functions.
+func TestCLI_LocalReportsEscapeText(t *testing.T) {
 	for name, print := range map[string]func(text string, to io.Writer) error{
 		"trace": func(text string, to io.Writer) error {
 			var a trace.Answer

@@ -234,8 +234,8 @@ func (n *tracedNode) traceOthers() {
 	n.differs(answer, `the reply was dropped by table inet fw, chain forward \(policy\)`+other)
 }
 
-// TestKernelTraceKilled kills a trace. The kernel removes its table.
-func TestKernelTraceKilled(t *testing.T) {
+// TestKernelTrace_Killed: kernel trace killed kills a trace. The kernel removes its table.
+func TestKernelTrace_Killed(t *testing.T) {
 	n := newTracedNode(t, service.IPv4, ways(t)[0])
 	cmd, _, _ := n.begin(n.fixture.Pod, n.web(), "--for", "5m")
 	tables := n.inside("", "nft", "list", "tables")

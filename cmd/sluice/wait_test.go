@@ -35,9 +35,9 @@ func waited(socket, arguments string) error {
 	return root.Execute()
 }
 
-// TestWaitEndsIfTheProxyHangs: the error says which process does not answer. A proxy that does not run is asked again,
-// and so is one that answers other questions while it searches.
-func TestWaitEndsIfTheProxyHangs(t *testing.T) {
+// TestWait_EndsIfProxyHangs: wait ends if the proxy hangs. The error says which process does not answer. A proxy
+// that does not run is asked again, and so is one that answers other questions while it searches.
+func TestWait_EndsIfProxyHangs(t *testing.T) {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux := http.NewServeMux()
 	mux.Handle("/", hangs)

@@ -40,8 +40,9 @@ func BenchmarkReading(b *testing.B) {
 	}
 }
 
-// TestMemoryOfAFullAccount: about 32 MiB are kept for the largest number of connections that it remembers.
-func TestMemoryOfAFullAccount(t *testing.T) {
+// TestAccount_MemoryWhenFull: memory of a full account. About 32 MiB are kept for the largest number of
+// connections that it remembers.
+func TestAccount_MemoryWhenFull(t *testing.T) {
 	testenv.OnlyInAll(t)
 	a, table := newWebAccount(true), make([]Connection, rememberedMax+10)
 	for i := range table {

@@ -46,9 +46,9 @@ func (a *account) readAll(now time.Time, table ...Connection) *traffic.Flows {
 	return r.end(now)
 }
 
-// TestTotalsGrowByTheDifferenceOfReadings: what a connection carried before the first one does not count, nor does what
-// it carried after the last one.
-func TestTotalsGrowByTheDifferenceOfReadings(t *testing.T) {
+// TestAccount_TotalsAreReadingDifferences: totals grow by the difference of readings. What a connection carried
+// before the first one does not count, nor does what it carried after the last one.
+func TestAccount_TotalsAreReadingDifferences(t *testing.T) {
 	a, now := newWebAccount(true), time.Now()
 	const c, d = "192.0.2.2", "192.0.2.3"
 	byNode := webFlow(9, d, 50)
@@ -99,8 +99,9 @@ func TestTotalsGrowByTheDifferenceOfReadings(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAnAccountIsBounded: connections beyond it are open, and their bytes do not count.
-func TestMemoryOfAnAccountIsBounded(t *testing.T) {
+// TestAccount_MemoryIsBounded: memory of an account is bounded. Connections beyond it are open, and their bytes do
+// not count.
+func TestAccount_MemoryIsBounded(t *testing.T) {
 	a := newWebAccount(true)
 	a.most = 100
 	now := time.Now()
@@ -119,8 +120,9 @@ func TestMemoryOfAnAccountIsBounded(t *testing.T) {
 	}
 }
 
-// TestSingleReadingsHaveNoTotals, and the clients that a list leaves out are in the rest.
-func TestSingleReadingsHaveNoTotals(t *testing.T) {
+// TestAccount_SingleReadingHasNoTotals: single readings have no totals, and the clients that a list leaves out are
+// in the rest.
+func TestAccount_SingleReadingHasNoTotals(t *testing.T) {
 	a := newWebAccount(false)
 	exact := map[netip.Addr]uint64{}
 	var table []Connection
@@ -150,7 +152,7 @@ func TestSingleReadingsHaveNoTotals(t *testing.T) {
 }
 
 // A closed connection has an entry for some time, and is not open.
-func TestClosedConnectionsAreNotOpen(t *testing.T) {
+func TestAccount_ClosedConnectionsNotOpen(t *testing.T) {
 	var table []Connection
 	for i, state := range []string{"", "SYN_SENT", "ESTABLISHED", "FIN_WAIT", "TIME_WAIT", "CLOSE"} {
 		c := webFlow(uint32(i+1), "192.0.2.2", 0)

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestFlowsThatBeganWithAnAnswer: which flows consist of answers to clients that met no rule.
-func TestFlowsThatBeganWithAnAnswer(t *testing.T) {
+// TestSweep_FlowsBegunByAnswer: flows that began with an answer. Which flows consist of answers to clients that
+// met no rule.
+func TestSweep_FlowsBegunByAnswer(t *testing.T) {
 	const stranger = "192.0.2.2:40000"
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 		for name, tt := range map[string]struct {

@@ -113,10 +113,10 @@ func translating(t *testing.T, test func(*world)) {
 	}
 }
 
-// TestKernelAnswersThatArriveAfterTheSweep: while rules were missing, somebody out there answered. The last answers arrive
-// when the flows of these clients have been deleted, and begin flows in the other direction, to which everything that the
-// clients send from then on belongs.
-func TestKernelAnswersThatArriveAfterTheSweep(t *testing.T) {
+// TestKernelCleaner_AnswersArriveAfterSweep: kernel answers that arrive after the sweep. While rules were missing,
+// somebody out there answered. The last answers arrive when the flows of these clients have been deleted, and
+// begin flows in the other direction, to which everything that the clients send from then on belongs.
+func TestKernelCleaner_AnswersArriveAfterSweep(t *testing.T) {
 	translating(t, func(w *world) {
 		w.outside()
 		w.nft(others)
@@ -147,9 +147,9 @@ func (w *world) begunOutside() bool {
 	return false
 }
 
-// TestKernelAnswersWithoutTracking: without any rule the kernel tracks nothing, so an answer that arrives after the repair is
-// the first packet that it sees.
-func TestKernelAnswersWithoutTracking(t *testing.T) {
+// TestKernelCleaner_AnswersWithoutTracking: kernel answers without tracking. Without any rule the kernel tracks
+// nothing, so an answer that arrives after the repair is the first packet that it sees.
+func TestKernelCleaner_AnswersWithoutTracking(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.outside()
 		w.serve(w.bothProtocols(w.a))
@@ -163,8 +163,9 @@ func TestKernelAnswersWithoutTracking(t *testing.T) {
 	})
 }
 
-// TestKernelServiceAddedUnderTraffic: the same for a Service whose clients were there first.
-func TestKernelServiceAddedUnderTraffic(t *testing.T) {
+// TestKernelCleaner_ServiceAddedUnderTraffic: kernel Service added under traffic. The same for a Service whose
+// clients were there first.
+func TestKernelCleaner_ServiceAddedUnderTraffic(t *testing.T) {
 	translating(t, func(w *world) {
 		w.outside()
 		w.facts.ServiceCIDRs[w.family] = nil // so that nobody refuses what comes before the Service
@@ -190,9 +191,9 @@ func TestKernelServiceAddedUnderTraffic(t *testing.T) {
 	})
 }
 
-// TestKernelForeignFlowsFromPortsOfServices: a process on the node that sends from the number of a node port, or from an
-// external IP that is an address of the node.
-func TestKernelForeignFlowsFromPortsOfServices(t *testing.T) {
+// TestKernelCleaner_ForeignFromServicePorts: kernel foreign flows from ports of Services. A process on the node
+// that sends from the number of a node port, or from an external IP that is an address of the node.
+func TestKernelCleaner_ForeignFromServicePorts(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.nft(others)
 		view := w.view(w.a)
@@ -214,10 +215,10 @@ func TestKernelForeignFlowsFromPortsOfServices(t *testing.T) {
 	})
 }
 
-// TestKernelConnectionsWithoutRules: TCP connections that began while rules were missing, and that another host answered.
-// One to a ClusterIP ends. Another host may have the external IP, and the node a separate address, and connections to
-// pods met the rules before.
-func TestKernelConnectionsWithoutRules(t *testing.T) {
+// TestKernelCleaner_ConnectionsWithoutRules: kernel connections without rules. TCP connections that began while
+// rules were missing, and that another host answered. One to a ClusterIP ends. Another host may have the external
+// IP, and the node a separate address, and connections to pods met the rules before.
+func TestKernelCleaner_ConnectionsWithoutRules(t *testing.T) {
 	translating(t, func(w *world) {
 		w.outside()
 		w.nft(others)
@@ -242,8 +243,9 @@ func TestKernelConnectionsWithoutRules(t *testing.T) {
 	})
 }
 
-// TestKernelListenerOnAClusterIP: a cache of DNS on the node may have the ClusterIP as an address of the node.
-func TestKernelListenerOnAClusterIP(t *testing.T) {
+// TestKernelCleaner_ListenerOnClusterIP: kernel listener on a ClusterIP. A cache of DNS on the node may have the
+// ClusterIP as an address of the node.
+func TestKernelCleaner_ListenerOnClusterIP(t *testing.T) {
 	translating(t, func(w *world) {
 		w.nft(others)
 		at := netip.AddrPortFrom(w.clusterIP, servicePort)

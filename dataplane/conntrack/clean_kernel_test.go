@@ -26,9 +26,9 @@ func (w *world) from(name string, to netip.Addr, port uint16, before, after stri
 	return stale{name, w.client, netip.AddrPortFrom(to, port), before, after}
 }
 
-// TestKernelStaleFlowsAreDeleted: a change of the Service, made while clients keep their ports. Until the clean-up all
-// flows go on as before.
-func TestKernelStaleFlowsAreDeleted(t *testing.T) {
+// TestKernelCleaner_DeletesStaleFlows: kernel stale flows are deleted. A change of the Service, made while clients
+// keep their ports. Until the clean-up all flows go on as before.
+func TestKernelCleaner_DeletesStaleFlows(t *testing.T) {
 	for i, c := range []struct {
 		name string
 		// flows are those that begin once the Service has endpoint a, and may prepare the node for them.
@@ -147,9 +147,9 @@ func TestKernelStaleFlowsAreDeleted(t *testing.T) {
 	}
 }
 
-// TestKernelFirstEndpoint: a client sent before the Service had an endpoint and the node a
-// rule for it, so that the kernel remembers not to translate.
-func TestKernelFirstEndpoint(t *testing.T) {
+// TestKernelCleaner_FirstEndpoint: kernel first endpoint. A client sent before the Service had an endpoint and the
+// node a rule for it, so that the kernel remembers not to translate.
+func TestKernelCleaner_FirstEndpoint(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		p := w.dial(w.external, servicePort)
 		p.expect(silence, "before the Service is there")
@@ -160,9 +160,9 @@ func TestKernelFirstEndpoint(t *testing.T) {
 	})
 }
 
-// TestKernelSurvivorsAreUntouched: the node masquerades these clients with a random port, so
-// that a new flow shows another one.
-func TestKernelSurvivorsAreUntouched(t *testing.T) {
+// TestKernelCleaner_SurvivorsUntouched: kernel survivors are untouched. The node masquerades these clients with a
+// random port, so that a new flow shows another one.
+func TestKernelCleaner_SurvivorsUntouched(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a, w.b))
 		const clients = 24
@@ -193,9 +193,9 @@ func TestKernelSurvivorsAreUntouched(t *testing.T) {
 	})
 }
 
-// TestKernelTerminatingEndpointKeepsItsFlows: new clients go elsewhere, and its own stay as
-// long as it serves.
-func TestKernelTerminatingEndpointKeepsItsFlows(t *testing.T) {
+// TestKernelCleaner_TerminatingKeepsItsFlows: kernel terminating endpoint keeps its flows. New clients go
+// elsewhere, and its own stay as long as it serves.
+func TestKernelCleaner_TerminatingKeepsItsFlows(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
 		p := w.dial(w.clusterIP, servicePort)
@@ -210,9 +210,9 @@ func TestKernelTerminatingEndpointKeepsItsFlows(t *testing.T) {
 	})
 }
 
-// TestKernelRestartBetweenWriteAndCleanUp: the process ends when the rules are applied
-// and the flows are not clean. The next one gets the views applied and nothing else.
-func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
+// TestKernelCleaner_RestartBeforeCleanUp: kernel restart between write and clean up. The process ends when the
+// rules are applied and the flows are not clean. The next one gets the views applied and nothing else.
+func TestKernelCleaner_RestartBeforeCleanUp(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
 		stale := w.dial(w.clusterIP, servicePort)
@@ -230,8 +230,9 @@ func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
 	})
 }
 
-// TestKernelManyServicesAtOnce: more frontends than the sweep lists one by one.
-func TestKernelManyServicesAtOnce(t *testing.T) {
+// TestKernelCleaner_ManyServicesAtOnce: kernel many Services at once. More frontends than the sweep lists one by
+// one.
+func TestKernelCleaner_ManyServicesAtOnce(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		const count = 8
 		var views []service.View
@@ -270,9 +271,9 @@ func TestKernelManyServicesAtOnce(t *testing.T) {
 	})
 }
 
-// TestKernelUnderTraffic: endpoints change faster than sweeps follow, while all clients send.
-// In the end each client reaches the remaining one.
-func TestKernelUnderTraffic(t *testing.T) {
+// TestKernelCleaner_UnderTraffic: kernel under traffic. Endpoints change faster than sweeps follow, while all
+// clients send. In the end each client reaches the remaining one.
+func TestKernelCleaner_UnderTraffic(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
 		var peers []*peer

@@ -96,13 +96,14 @@ func (h *house) expectFlows(when string, want ...string) {
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestNew_InvalidConfig(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("a cleaner that does not know where node ports answer was accepted")
 	}
 }
 
-func TestChangesShareASweep(t *testing.T) {
+// TestCleaner_ChangesShareSweep: changes share a sweep.
+func TestCleaner_ChangesShareSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", clusterIP, endpointA)
 		for range 10 {
@@ -122,8 +123,8 @@ func TestChangesShareASweep(t *testing.T) {
 	})
 }
 
-// TestSoon: a change is swept when its gathering time is over.
-func TestSoon(t *testing.T) {
+// TestCleaner_SweepsAfterGatheringTime: a change is swept when its gathering time is over.
+func TestCleaner_SweepsAfterGatheringTime(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", clusterIP, endpointA)
 		h.tell(endpointB)
@@ -133,8 +134,8 @@ func TestSoon(t *testing.T) {
 	})
 }
 
-// TestOvertakenFrontends: an external IP came and went between two sweeps.
-func TestOvertakenFrontends(t *testing.T) {
+// TestCleaner_OvertakenFrontends: an external IP came and went between two sweeps.
+func TestCleaner_OvertakenFrontends(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", external, endpointA)
 		view := viewOf("dns", clusterIP, endpointA)
@@ -146,9 +147,9 @@ func TestOvertakenFrontends(t *testing.T) {
 	})
 }
 
-// TestNothingIsForgotten while the kernel fails. Pauses grow, and changes that come meanwhile
-// count too.
-func TestNothingIsForgotten(t *testing.T) {
+// TestCleaner_KernelFailureForgetsNothing: nothing is forgotten while the kernel fails. Pauses grow, and changes
+// that come meanwhile count too.
+func TestCleaner_KernelFailureForgetsNothing(t *testing.T) {
 	broken := errors.New("broken")
 	failures := map[string]func(*fake, func() bool){
 		"listing": func(f *fake, fails func() bool) {
@@ -198,9 +199,9 @@ func TestNothingIsForgotten(t *testing.T) {
 	}
 }
 
-// TestTheOtherFamilyGoesOn while the kernel does not answer for one. The actors do not wait
-// either.
-func TestTheOtherFamilyGoesOn(t *testing.T) {
+// TestCleaner_OtherFamilyGoesOn: the other family goes on while the kernel does not answer for one. The actors do
+// not wait either.
+func TestCleaner_OtherFamilyGoesOn(t *testing.T) {
 	inHouse(t, func(h *house) {
 		hang := make(chan struct{})
 		h.kernels[service.IPv4].listing = func(int) error { <-hang; return nil }
@@ -222,7 +223,8 @@ func TestTheOtherFamilyGoesOn(t *testing.T) {
 	})
 }
 
-func TestServicesWithoutUDPCostNoSweep(t *testing.T) {
+// TestCleaner_ServicesWithoutUDPCostNoSweep: Services without UDP cost no sweep.
+func TestCleaner_ServicesWithoutUDPCostNoSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		view := viewOf("web", clusterIP, endpointA)
 		view.Ports[service.IPv4][0].Protocol = service.TCP
@@ -235,8 +237,8 @@ func TestServicesWithoutUDPCostNoSweep(t *testing.T) {
 	})
 }
 
-// TestStoppingIsNoFailure: the context ends during a sweep. Later views are discarded.
-func TestStoppingIsNoFailure(t *testing.T) {
+// TestCleaner_StopIsNoFailure: stopping is no failure. The context ends during a sweep. Later views are discarded.
+func TestCleaner_StopIsNoFailure(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
 		f.listing = func(int) error { h.cancel(); return nil }
@@ -252,8 +254,8 @@ func TestStoppingIsNoFailure(t *testing.T) {
 	})
 }
 
-// TestSweepsRest: however fast changes come, sweeping takes a quarter of the time.
-func TestSweepsRest(t *testing.T) {
+// TestCleaner_SweepsTakeQuarterOfTime: however fast changes come, sweeping takes a quarter of the time.
+func TestCleaner_SweepsTakeQuarterOfTime(t *testing.T) {
 	inHouse(t, func(h *house) {
 		const took = 100 * time.Millisecond
 		h.kernels[service.IPv4].listing = func(int) error { time.Sleep(took); return nil }
@@ -269,9 +271,9 @@ func TestSweepsRest(t *testing.T) {
 	})
 }
 
-// TestRepaired: a repair makes the sweep judge all flows of the family, even if a picture of
-// the node replaces the message.
-func TestRepaired(t *testing.T) {
+// TestCleaner_Repaired: a repair makes the sweep judge all flows of the family, even if a picture of the node
+// replaces the message.
+func TestCleaner_Repaired(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.tell(endpointA)
 		h.settle()
@@ -293,9 +295,9 @@ func TestRepaired(t *testing.T) {
 	})
 }
 
-// TestFlowsThatComeAfterARepair: a flow that the first sweep after a repair cannot see is deleted by a
-// later one.
-func TestFlowsThatComeAfterARepair(t *testing.T) {
+// TestCleaner_FlowsAfterRepair: flows that come after a repair. A flow that the first sweep after a repair cannot
+// see is deleted by a later one.
+func TestCleaner_FlowsAfterRepair(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.tell(endpointA)
 		h.settle()

@@ -81,8 +81,8 @@ func TestKernelTranslated(t *testing.T) {
 	}
 }
 
-// TestAnOffloadedConnectionIsKnown by its status. The kernel leaves its state out.
-func TestAnOffloadedConnectionIsKnown(t *testing.T) {
+// TestParseConnection_Offloaded: an offloaded connection is known by its status. The kernel leaves its state out.
+func TestParseConnection_Offloaded(t *testing.T) {
 	for status, want := range map[uint32]bool{statusReplied: false, statusReplied | 1<<14: true} {
 		attrs := netlink.AppendUint32(netlink.AppendUint32(nil, attrStatus, status), attrID, 7)
 		if c := parseConnection(attrs); c.Offloaded != want || c.Number != 7 || c.State != "" {

@@ -50,8 +50,9 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestSweepsWithoutARepairRaiseNoDoubts: an ordinary sweep that deletes flows is not repeated.
-func TestSweepsWithoutARepairRaiseNoDoubts(t *testing.T) {
+// TestDoubts_SweepWithoutRepair: sweeps without a repair raise no doubts. An ordinary sweep that deletes flows is
+// not repeated.
+func TestDoubts_SweepWithoutRepair(t *testing.T) {
 	d := doubts{}
 	now := time.Unix(1, 0)
 	d.swept(now, 5)

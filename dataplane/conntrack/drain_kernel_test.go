@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-var drainConnections = flag.Int("drain-connections", 500, "TCP connections of TestKernelDrainDeadline")
+var drainConnections = flag.Int("drain-connections", 500, "TCP connections of TestKernelDrain_Deadline")
 
 // web is a TCP Service with ten endpoints.
 var web = service.Key{Namespace: "ns1", Name: "web"}
@@ -188,9 +188,10 @@ func (w *world) awaitCut() (conntrack.Swept, conntrack.Cut) {
 	return s, s.Cut[0]
 }
 
-// TestKernelDrainDeadline: one of ten endpoints of a Service is removed. At the deadline all its connections are gone
-// from the kernel and end with a reset when their client sends, and no other connection is touched.
-func TestKernelDrainDeadline(t *testing.T) {
+// TestKernelDrain_Deadline: kernel drain deadline. One of ten endpoints of a Service is removed. At the deadline
+// all its connections are gone from the kernel and end with a reset when their client sends, and no other
+// connection is touched.
+func TestKernelDrain_Deadline(t *testing.T) {
 	const deadline = 4 * time.Second
 	eachRules(t, func(w *world) {
 		w.serveWeb(deadline)
@@ -248,8 +249,9 @@ func eachRules(t *testing.T, test func(*world)) {
 	}
 }
 
-// TestKernelDrainOfDatagrams: an endpoint of weight 0 serves, so its UDP flows continue until the deadline.
-func TestKernelDrainOfDatagrams(t *testing.T) {
+// TestKernelDrain_Datagrams: kernel drain of datagrams. An endpoint of weight 0 serves, so its UDP flows continue
+// until the deadline.
+func TestKernelDrain_Datagrams(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		const deadline = time.Second
 		both, drained := w.view(w.a, w.b), w.view(w.a, w.b)

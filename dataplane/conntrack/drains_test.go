@@ -69,7 +69,7 @@ func (h *house) expectCuts(when string, want ...string) {
 	}
 }
 
-func TestDrainDeadline(t *testing.T) {
+func TestDrains_Deadline(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
 		f.host = []netip.Addr{at(shopNode).Addr()}
@@ -107,8 +107,9 @@ func TestDrainDeadline(t *testing.T) {
 	})
 }
 
-// TestDrainDeadlineChanges: the deadline that a Service has now counts from the time when the endpoint left.
-func TestDrainDeadlineChanges(t *testing.T) {
+// TestDrains_DeadlineChanges: drain deadline changes. The deadline that a Service has now counts from the time
+// when the endpoint left.
+func TestDrains_DeadlineChanges(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.web(time.Hour, "10.1.0.1:8080", "10.1.0.2:8080")
 		h.kernels[service.IPv4].connect("1", shopIP, "10.1.0.1:8080")
@@ -122,9 +123,9 @@ func TestDrainDeadlineChanges(t *testing.T) {
 	})
 }
 
-// TestDrainUnknownEndpoints: the deadline of endpoints that left before the first view begins with it, and so does
-// that of an endpoint that an overtaken view had.
-func TestDrainUnknownEndpoints(t *testing.T) {
+// TestDrains_UnknownEndpoints: drain unknown endpoints. The deadline of endpoints that left before the first view
+// begins with it, and so does that of an endpoint that an overtaken view had.
+func TestDrains_UnknownEndpoints(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
 		f.connect("1", shopIP, "10.1.0.1:8080")
@@ -155,8 +156,8 @@ func TestDrainUnknownEndpoints(t *testing.T) {
 	})
 }
 
-// TestDrainForgets: without a deadline or a Service there is no state, and nothing is cut.
-func TestDrainForgets(t *testing.T) {
+// TestDrains_ForgetState: without a deadline or a Service there is no state, and nothing is cut.
+func TestDrains_ForgetState(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
 		f.connect("1", shopIP, "10.1.0.1:8080")
@@ -176,8 +177,9 @@ func TestDrainForgets(t *testing.T) {
 	})
 }
 
-// TestDrainSparesWhatReturns: the kernel may lead new connections to an endpoint again before the cleaner knows.
-func TestDrainSparesWhatReturns(t *testing.T) {
+// TestDrains_SpareReturningEndpoint: drain spares what returns. The kernel may lead new connections to an endpoint
+// again before the cleaner knows.
+func TestDrains_SpareReturningEndpoint(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.web(time.Minute, "10.1.0.1:8080", "10.1.0.2:8080")
 		h.kernels[service.IPv4].connect("1", shopIP, "10.1.0.1:8080")
@@ -190,8 +192,8 @@ func TestDrainSparesWhatReturns(t *testing.T) {
 	})
 }
 
-// TestDrainBound: too many endpoints make the oldest leave early.
-func TestDrainBound(t *testing.T) {
+// TestDrains_Bound: too many endpoints make the oldest leave early.
+func TestDrains_Bound(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
 		var all []string
@@ -214,8 +216,8 @@ func TestDrainBound(t *testing.T) {
 	})
 }
 
-// TestDrainTriesAgain: what a failed sweep has cut is counted with the rest.
-func TestDrainTriesAgain(t *testing.T) {
+// TestDrains_RetryAfterFailedSweep: drain tries again. What a failed sweep has cut is counted with the rest.
+func TestDrains_RetryAfterFailedSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
 		for _, name := range []string{"a", "b", "c"} {
@@ -237,8 +239,9 @@ func TestDrainTriesAgain(t *testing.T) {
 	})
 }
 
-// TestEndedConnectionsStay: the kernel keeps a closed connection for two minutes. It is not one that was cut.
-func TestEndedConnectionsStay(t *testing.T) {
+// TestEnded_ClosedConnectionsStay: ended connections stay. The kernel keeps a closed connection for two minutes.
+// It is not one that was cut.
+func TestEnded_ClosedConnectionsStay(t *testing.T) {
 	for state, want := range map[string]bool{"ESTABLISHED": false, "FIN_WAIT": false, "TIME_WAIT": true, "CLOSE": true} {
 		b, info := netlink.Nest(nil, attrProtocolInfo|nested)
 		b, tcp := netlink.Nest(b, attrInfoTCP|nested)
@@ -250,9 +253,10 @@ func TestEndedConnectionsStay(t *testing.T) {
 	}
 }
 
-// TestADrainOfANodePortCutsNoOtherService: another Service has the number of the node port at an address of the node, which
-// takes precedence in the kernel's rules, whether or not its view has arrived.
-func TestADrainOfANodePortCutsNoOtherService(t *testing.T) {
+// TestDrains_NodePortCutsNoOtherService: a drain of a node port cuts no other Service. Another Service has the
+// number of the node port at an address of the node, which takes precedence in the kernel's rules, whether or not
+// its view has arrived.
+func TestDrains_NodePortCutsNoOtherService(t *testing.T) {
 	for name, known := range map[string]bool{"its view is known": true, "only the API knows it": false} {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, func(h *house) {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestKernelFlowsOfAViewThatIsNotProgrammedYet: the kernel has a new endpoint, and the
-// cleaner sweeps for the view before.
-func TestKernelFlowsOfAViewThatIsNotProgrammedYet(t *testing.T) {
+// TestKernelCleaner_FlowsOfUnprogrammedView: kernel flows of a view that is not programmed yet. The kernel has a
+// new endpoint, and the cleaner sweeps for the view before.
+func TestKernelCleaner_FlowsOfUnprogrammedView(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.stop()
 		w.gather = 200 * time.Millisecond // for what follows to come before the sweep

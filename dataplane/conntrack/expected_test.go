@@ -9,7 +9,7 @@ import (
 
 // A client reaches a new endpoint as soon as the kernel has the rules, while the cleaner
 // still sweeps for the view before.
-func TestFlowsOfTheNextViewStay(t *testing.T) {
+func TestCleaner_NextViewFlowsStay(t *testing.T) {
 	inHouse(t, func(h *house) {
 		next := viewOf("dns", clusterIP, endpointA, endpointB)
 		h.kernels[service.IPv4].listing = func(n int) error {
@@ -34,7 +34,7 @@ func TestFlowsOfTheNextViewStay(t *testing.T) {
 }
 
 // An endpoint that terminates is in no rule, so that its end is submitted to nobody.
-func TestFlowsOfTheLastSubmissionDoNotStayForIt(t *testing.T) {
+func TestCleaner_LastSubmissionKeepsNoFlows(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("terminating", clusterIP, endpointB)
 		h.Submitted(context.Background(), service.IPv4, viewOf("dns", clusterIP, endpointA, endpointB))

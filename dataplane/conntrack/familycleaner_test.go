@@ -33,7 +33,8 @@ func TestPace(t *testing.T) {
 	expect("after a short one, gathering counts", ms(220))
 }
 
-func TestPaceBacksOff(t *testing.T) {
+// TestPace_BacksOff: pace backs off.
+func TestPace_BacksOff(t *testing.T) {
 	end := time.Unix(1000, 0)
 	p := pace{}
 	p.waiting(end)

@@ -142,8 +142,8 @@ func TestFeed(t *testing.T) {
 	})
 }
 
-// TestAFeedFails: each subscriber is told why, and the next one makes it listen again.
-func TestAFeedFails(t *testing.T) {
+// TestFeed_Failure: a feed fails. Each subscriber is told why, and the next one makes it listen again.
+func TestFeed_Failure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, kernel := testFeed()
 		one, two := subscribe(t, f, 80), subscribe(t, f, 81)
@@ -166,8 +166,9 @@ func TestAFeedFails(t *testing.T) {
 	})
 }
 
-// TestAFeedListsSeldom: readings of the connection table take at most 2 % of the time, for any number of requests.
-func TestAFeedListsSeldom(t *testing.T) {
+// TestFeed_ListsSeldom: a feed lists seldom. Readings of the connection table take at most 2 % of the time, for
+// any number of requests.
+func TestFeed_ListsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := testFeed()
 		began, complete := time.Now(), 0

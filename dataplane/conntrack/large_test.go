@@ -25,9 +25,10 @@ func largeView(addresses, ports int) *service.View {
 	return v
 }
 
-// TestTheWorkForALargeServiceIsLinear, but for sorting: a tenant may ask for 32,001 destinations by 12 KB
-// of YAML, and every actor and both families of the node would wait for a walk over their pairs.
-func TestTheWorkForALargeServiceIsLinear(t *testing.T) {
+// TestTable_LargeServiceWorkIsLinear: the work for a large Service is linear, but for sorting: a tenant may ask
+// for 32,001 destinations by 12 KB of YAML, and every actor and both families of the node would wait for a walk
+// over their pairs.
+func TestTable_LargeServiceWorkIsLinear(t *testing.T) {
 	const addresses, ports = 200, 160
 	const destinations = addresses*ports + ports + 1
 	small, large := largeView(addresses, ports/2), largeView(addresses, ports)
@@ -61,8 +62,9 @@ func TestTheWorkForALargeServiceIsLinear(t *testing.T) {
 	within("what to list of UDP", steps(func() { s.questions() }), filtersMax+1)
 }
 
-// TestPicturesPollTheirContext: an actor that was given up ends soon, and records nothing that is incomplete.
-func TestPicturesPollTheirContext(t *testing.T) {
+// TestPicture_PollsContext: pictures poll their context. An actor that was given up ends soon, and records nothing
+// that is incomplete.
+func TestPicture_PollsContext(t *testing.T) {
 	large := largeView(100, 100)
 	ends := func() context.Context { return &ending{t.Context(), 3} }
 	whole, part := newPicture(t.Context(), service.IPv4, large), newPicture(ends(), service.IPv4, large)

@@ -26,8 +26,9 @@ func TestKernelLoad(t *testing.T) {
 	}
 }
 
-// TestKernelLoadSaysWhatIsMissing: a kernel without netfilter has no such socket.
-func TestKernelLoadSaysWhatIsMissing(t *testing.T) {
+// TestKernelLoad_NamesWhatIsMissing: kernel load says what is missing. A kernel without netfilter has no such
+// socket.
+func TestKernelLoad_NamesWhatIsMissing(t *testing.T) {
 	const nobodys = 31 // the last number of a protocol, which no kernel uses
 	err := load(t.Context(), nobodys)
 	if want := "open a netlink socket: protocol not supported"; !errors.Is(err, unix.EPROTONOSUPPORT) || err.Error() != want {

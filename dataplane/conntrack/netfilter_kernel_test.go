@@ -72,7 +72,7 @@ func newSmall(t *testing.T, family service.Family) *netfilter {
 	return n
 }
 
-func TestKernelFilters(t *testing.T) {
+func TestKernelNetfilter_Filters(t *testing.T) {
 	for _, family := range service.Families {
 		flows := small[family]
 		for name, tt := range map[string]struct {
@@ -105,7 +105,7 @@ func TestKernelFilters(t *testing.T) {
 	}
 }
 
-func TestKernelRemove(t *testing.T) {
+func TestKernelNetfilter_Remove(t *testing.T) {
 	for _, family := range service.Families {
 		n := newSmall(t, family)
 		s, _ := n.all(t, filter{destination: destination{protocol: protocolUDP}})
@@ -125,9 +125,9 @@ func TestKernelRemove(t *testing.T) {
 	}
 }
 
-// TestKernelRemovesNothingElse: the same tuple with another number or in another zone is
-// another flow.
-func TestKernelRemovesNothingElse(t *testing.T) {
+// TestKernelNetfilter_RemovesNothingElse: kernel removes nothing else. The same tuple with another number or in
+// another zone is another flow.
+func TestKernelNetfilter_RemovesNothingElse(t *testing.T) {
 	n := newSmall(t, service.IPv4)
 	s, _ := n.all(t, filter{destination: destination{protocol: protocolUDP}})
 	other := netlink.AppendBytes(nil, attrOriginal, netlink.Find(s.identities[0], attrOriginal).Data)
@@ -144,7 +144,8 @@ func TestKernelRemovesNothingElse(t *testing.T) {
 	}
 }
 
-func TestKernelListingEndsWithItsContext(t *testing.T) {
+// TestKernelNetfilter_ListingEndsWithContext: kernel listing ends with its context.
+func TestKernelNetfilter_ListingEndsWithContext(t *testing.T) {
 	n := newSmall(t, service.IPv4)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -153,8 +154,8 @@ func TestKernelListingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestKernelFailuresAreReported: a namespace that cannot be entered.
-func TestKernelFailuresAreReported(t *testing.T) {
+// TestKernelNetfilter_FailuresAreReported: kernel failures are reported. A namespace that cannot be entered.
+func TestKernelNetfilter_FailuresAreReported(t *testing.T) {
 	outside := errors.New("no way in")
 	n := &netfilter{inside: func(func() error) error { return outside }}
 	_, listErr := n.flows(t.Context(), filter{}, func(*flow) error { return nil })

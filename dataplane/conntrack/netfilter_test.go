@@ -45,9 +45,9 @@ func TestParseFlow(t *testing.T) {
 	}
 }
 
-// TestIdentity: the original tuple, the number and the zone, and nothing that the kernel
-// would not understand in a request.
-func TestIdentity(t *testing.T) {
+// TestAppendIdentity: the original tuple, the number and the zone, and nothing that the kernel would not
+// understand in a request.
+func TestAppendIdentity(t *testing.T) {
 	attrs := described(service.IPv4, protocolUDP, "192.0.2.2:1000", clusterIP, endpointA)
 	identity := appendIdentity(nil, attrs)
 	var kinds []uint16

@@ -46,10 +46,11 @@ func (l *levels) await(t *testing.T, level Level) Pressure {
 	return Pressure{}
 }
 
-// TestKernelFullTableIsAnnouncedBeforeTheFirstDrop: one client fills a real table through one Service. At 80 % the
-// Service and the client are named, and the kernel has dropped nothing. Then real packets meet a full table. A network
-// namespace has the limit of the host, which this test must not change: 262,144 by default.
-func TestKernelFullTableIsAnnouncedBeforeTheFirstDrop(t *testing.T) {
+// TestKernelPressure_AnnouncedBeforeFirstDrop: kernel full table is announced before the first drop. One client
+// fills a real table through one Service. At 80 % the Service and the client are named, and the kernel has dropped
+// nothing. Then real packets meet a full table. A network namespace has the limit of the host, which this test
+// must not change: 262,144 by default.
+func TestKernelPressure_AnnouncedBeforeFirstDrop(t *testing.T) {
 	node := newTracking(t)
 	usage, err := readUsage(t.Context(), node.Do)
 	if err != nil || usage.Limit == 0 || usage.Entries != uint64(count(t, node)) {

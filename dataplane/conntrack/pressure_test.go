@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 )
 
-// TestPressureHasHysteresis: a level ends 5 % below where it begins, and drops are remembered for five minutes.
-func TestPressureHasHysteresis(t *testing.T) {
+// TestPressure_Hysteresis: pressure has hysteresis. A level ends 5 % below where it begins, and drops are
+// remembered for five minutes.
+func TestPressure_Hysteresis(t *testing.T) {
 	began := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	p := Pressure{}
 	var since time.Time

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestKernelUnansweredClientsAreRefused: they send datagrams, or a SYN again and again, since
-// before there was a Service.
-func TestKernelUnansweredClientsAreRefused(t *testing.T) {
+// TestKernelCleaner_UnansweredClientsRefused: kernel unanswered clients are refused. They send datagrams, or a SYN
+// again and again, since before there was a Service.
+func TestKernelCleaner_UnansweredClientsRefused(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.facts.ServiceCIDRs[w.family] = nil // the node does not drop what is for no Service
 		w.want(service.Node, w.renderer.Node(&w.facts))
@@ -56,8 +56,9 @@ func TestKernelUnansweredClientsAreRefused(t *testing.T) {
 	})
 }
 
-// TestKernelUnansweredConnectionFindsTheFirstEndpoint: the next SYN is translated.
-func TestKernelUnansweredConnectionFindsTheFirstEndpoint(t *testing.T) {
+// TestKernelCleaner_UnansweredGetsFirstEndpoint: kernel unanswered connection finds the first endpoint. The next
+// SYN is translated.
+func TestKernelCleaner_UnansweredGetsFirstEndpoint(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		connection := w.connect(w.client, w.external, servicePort)
 		view := w.view(w.a)
@@ -69,9 +70,9 @@ func TestKernelUnansweredConnectionFindsTheFirstEndpoint(t *testing.T) {
 	})
 }
 
-// TestKernelSourceRangesEndWhatNobodyAnswers: the endpoint of one client says nothing but that
-// it does not listen; the other client is answered.
-func TestKernelSourceRangesEndWhatNobodyAnswers(t *testing.T) {
+// TestKernelCleaner_SourceRangesEndUnanswered: kernel source ranges end what nobody answers. The endpoint of one
+// client says nothing but that it does not listen; the other client is answered.
+func TestKernelCleaner_SourceRangesEndUnanswered(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		view := func(endpoint netip.Prefix, ranges ...netip.Prefix) service.View {
 			v := w.view(endpoint)

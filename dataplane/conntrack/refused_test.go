@@ -54,8 +54,9 @@ func judged(t *testing.T, table *table, flows ...flow) []string {
 	return slices.DeleteFunc(before, func(name string) bool { return slices.Contains(after, name) })
 }
 
-// TestUnansweredClientsOfANewService: the rules judge a client that began before them.
-func TestUnansweredClientsOfANewService(t *testing.T) {
+// TestTable_UnansweredClientsOfNewService: unanswered clients of a new Service. The rules judge a client that
+// began before them.
+func TestTable_UnansweredClientsOfNewService(t *testing.T) {
 	const tcp, udp = unix.IPPROTO_TCP, protocolUDP
 	answered := func(f flow) flow {
 		f.replied = true
@@ -95,9 +96,9 @@ func TestUnansweredClientsOfANewService(t *testing.T) {
 	}
 }
 
-// TestUnansweredClientsAndSourceRanges: the ranges are about the VIP alone, and about clients
-// that have not been answered.
-func TestUnansweredClientsAndSourceRanges(t *testing.T) {
+// TestTable_UnansweredClientsAndSourceRanges: unanswered clients and source ranges. The ranges are about the VIP
+// alone, and about clients that have not been answered.
+func TestTable_UnansweredClientsAndSourceRanges(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 		table := newTable()
 		put := func(view service.View) {
@@ -134,8 +135,9 @@ func TestUnansweredClientsAndSourceRanges(t *testing.T) {
 	}
 }
 
-// TestAServiceThatWasGoneForAMoment: its clients may have begun without rules meanwhile.
-func TestAServiceThatWasGoneForAMoment(t *testing.T) {
+// TestTable_ServiceBrieflyGone: a Service that was gone for a moment. Its clients may have begun without rules
+// meanwhile.
+func TestTable_ServiceBrieflyGone(t *testing.T) {
 	table := newTable()
 	view := guardedView(service.TCP)
 	picture := newPicture(context.Background(), service.IPv4, &view)
@@ -162,8 +164,9 @@ func TestAServiceThatWasGoneForAMoment(t *testing.T) {
 	}
 }
 
-// TestWhatIsServedWithoutTranslationStays: an endpoint at the Service's own address and port.
-func TestWhatIsServedWithoutTranslationStays(t *testing.T) {
+// TestTable_ServedWithoutTranslationStays: what is served without translation stays. An endpoint at the Service's
+// own address and port.
+func TestTable_ServedWithoutTranslationStays(t *testing.T) {
 	table := newTable()
 	view := guardedView(service.UDP)
 	port := &view.Ports[service.IPv4][0]
@@ -183,8 +186,9 @@ func TestWhatIsServedWithoutTranslationStays(t *testing.T) {
 	}
 }
 
-// TestUnansweredClientsThatAreDenied: a new list is about clients of all frontends but the ClusterIP.
-func TestUnansweredClientsThatAreDenied(t *testing.T) {
+// TestTable_UnansweredClientsDenied: unanswered clients that are denied. A new list is about clients of all
+// frontends but the ClusterIP.
+func TestTable_UnansweredClientsDenied(t *testing.T) {
 	view := guardedView(service.TCP)
 	table := newTable()
 	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
@@ -201,8 +205,9 @@ func TestUnansweredClientsThatAreDenied(t *testing.T) {
 	}
 }
 
-// TestUnansweredClientsThatWerePassedOn: the rules do not see them again when the Service has an endpoint.
-func TestUnansweredClientsThatWerePassedOn(t *testing.T) {
+// TestTable_UnansweredClientsPassedOn: unanswered clients that were passed on. The rules do not see them again
+// when the Service has an endpoint.
+func TestTable_UnansweredClientsPassedOn(t *testing.T) {
 	view := guardedView(service.TCP)
 	port := &view.Ports[service.IPv4][0]
 	port.NoEndpoints = service.NoEndpointsPass

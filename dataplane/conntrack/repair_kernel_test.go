@@ -86,11 +86,11 @@ func (p *peer) goesOn(who, when string) {
 
 func (p *peer) port() int { return int(p.Local().Port()) }
 
-// TestKernelFlowsBegunWhileRulesWereMissing: the kernel remembers not to translate these
-// flows as long as their clients send (once for 120 s). A client that reuses the port of such
-// a flow gets the same. Flows that lead where they should, and those to addresses that no
-// Service has, are not touched. A client of a Service without endpoints is refused again.
-func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
+// TestKernelCleaner_FlowsBegunWithoutRules: kernel flows begun while rules were missing. The kernel remembers not
+// to translate these flows as long as their clients send (once for 120 s). A client that reuses the port of such a
+// flow gets the same. Flows that lead where they should, and those to addresses that no Service has, are not
+// touched. A client of a Service without endpoints is refused again.
+func TestKernelCleaner_FlowsBegunWithoutRules(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.backend(w.node, "host", netip.AddrPortFrom(w.plan.node.Addr(), servicePort))
 		w.backend(w.pods, "foreign", netip.AddrPortFrom(w.stranger.Addr(), servicePort))
@@ -156,10 +156,10 @@ func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 	})
 }
 
-// TestKernelFlowThatBeginsAfterTheSweep: a packet that met no rule may enter the kernel's table after
-// the first sweep that follows a repair, because it was held on its way. Here the sweep comes first,
-// and then the packet and the rules. Nothing else makes the cleaner sweep.
-func TestKernelFlowThatBeginsAfterTheSweep(t *testing.T) {
+// TestKernelCleaner_FlowBeginsAfterSweep: kernel flow that begins after the sweep. A packet that met no rule may
+// enter the kernel's table after the first sweep that follows a repair, because it was held on its way. Here the
+// sweep comes first, and then the packet and the rules. Nothing else makes the cleaner sweep.
+func TestKernelCleaner_FlowBeginsAfterSweep(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.nft(others)
 		w.serve(w.view(w.a))
@@ -178,9 +178,9 @@ func TestKernelFlowThatBeginsAfterTheSweep(t *testing.T) {
 	})
 }
 
-// TestKernelStartThatFoundRulesMissing: another program flushed them while no process ran, and
-// a client goes on sending. The first view of each Service is enough.
-func TestKernelStartThatFoundRulesMissing(t *testing.T) {
+// TestKernelCleaner_StartFindsRulesMissing: kernel start that found rules missing. Another program flushed them
+// while no process ran, and a client goes on sending. The first view of each Service is enough.
+func TestKernelCleaner_StartFindsRulesMissing(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
 		w.stop()

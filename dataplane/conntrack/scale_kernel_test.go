@@ -95,8 +95,9 @@ func heapPeak(run func()) (peak uint64) {
 	return peak
 }
 
-// TestKernelMemoryIsBounded sweeps many flows: it deletes none, then half, then the rest.
-func TestKernelMemoryIsBounded(t *testing.T) {
+// TestKernelSweep_MemoryIsBounded: kernel memory is bounded sweeps many flows: it deletes none, then half, then
+// the rest.
+func TestKernelSweep_MemoryIsBounded(t *testing.T) {
 	type variant struct {
 		name       string
 		family     service.Family

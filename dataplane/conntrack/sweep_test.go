@@ -69,8 +69,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepAsksOnce where the kernel shows everything anyway.
-func TestSweepAsksOnce(t *testing.T) {
+// TestSweep_AsksOnce: sweep asks once where the kernel shows everything anyway.
+func TestSweep_AsksOnce(t *testing.T) {
 	many := newTable()
 	for i := range filtersMax + 1 {
 		many.put(named(fmt.Sprint(i)), pictured([]string{fmt.Sprintf("10.96.0.%d:53", 10+i)}, []string{endpointB}))
@@ -93,8 +93,9 @@ func TestSweepAsksOnce(t *testing.T) {
 	}
 }
 
-// TestIPv6AddressesAreNotAskedFor: the kernel compares them the wrong way round.
-func TestIPv6AddressesAreNotAskedFor(t *testing.T) {
+// TestSweep_NeverAsksForIPv6Addresses: IPv6 addresses are not asked for. The kernel compares them the wrong way
+// round.
+func TestSweep_NeverAsksForIPv6Addresses(t *testing.T) {
 	table := newTable()
 	table.put(named("dns"), pictured([]string{"[fd96::10]:53", "[2001:db8::7]:53", ":30053"}, []string{"[fd10::1]:53"}))
 	f := newFake()
@@ -113,8 +114,8 @@ func TestIPv6AddressesAreNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestSweepDeletesInBatches: more than one request's worth.
-func TestSweepDeletesInBatches(t *testing.T) {
+// TestSweep_DeletesInBatches: sweep deletes in batches. More than one request's worth.
+func TestSweep_DeletesInBatches(t *testing.T) {
 	table, f := served(), populated()
 	const stale = 3*removeBatch + 5
 	for i := range stale {
@@ -126,8 +127,8 @@ func TestSweepDeletesInBatches(t *testing.T) {
 	}
 }
 
-// TestSweepBeginsAgain while a listing is interrupted, up to a bound.
-func TestSweepBeginsAgain(t *testing.T) {
+// TestSweep_BeginsAgainIfInterrupted: sweep begins again while a listing is interrupted, up to a bound.
+func TestSweep_BeginsAgainIfInterrupted(t *testing.T) {
 	for interruptions, fails := range map[int]bool{listings - 1: false, listings: true} {
 		table, f := served(), populated()
 		f.listing = func(n int) error {
@@ -146,8 +147,8 @@ func TestSweepBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestSweepForgetsNothing: what fails stays pending, what was done does not.
-func TestSweepForgetsNothing(t *testing.T) {
+// TestSweep_FailureStaysPending: sweep forgets nothing. What fails stays pending, what was done does not.
+func TestSweep_FailureStaysPending(t *testing.T) {
 	broken := errors.New("broken")
 	table, f := served(), populated()
 	f.listing = func(n int) error {
@@ -170,9 +171,9 @@ func TestSweepForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestSweepSaysWhatStays: a flow that the kernel will not delete, for one that a
+// TestSweep_ReportsUndeletableFlow: sweep says what stays. A flow that the kernel will not delete, for one that a
 // network card forwards (IPS_OFFLOAD).
-func TestSweepSaysWhatStays(t *testing.T) {
+func TestSweep_ReportsUndeletableFlow(t *testing.T) {
 	table, f := served(), populated()
 	f.removing = func(_ int, name string) error {
 		if name == "stale" {
@@ -192,8 +193,9 @@ func TestSweepSaysWhatStays(t *testing.T) {
 	}
 }
 
-// TestSweepCountsWhatItDeleted, and not flows that ended by themselves meanwhile.
-func TestSweepCountsWhatItDeleted(t *testing.T) {
+// TestSweep_CountsOnlyItsDeletions: sweep counts what it deleted, and not flows that ended by themselves
+// meanwhile.
+func TestSweep_CountsOnlyItsDeletions(t *testing.T) {
 	table, f := served(), populated()
 	f.removing = func(_ int, name string) error {
 		if name == "stale" {
@@ -207,8 +209,8 @@ func TestSweepCountsWhatItDeleted(t *testing.T) {
 	}
 }
 
-// TestSweepKnowsWhereNodePortsAnswer.
-func TestSweepKnowsWhereNodePortsAnswer(t *testing.T) {
+// TestSweep_NodePortAddresses: sweep knows where node ports answer.
+func TestSweep_NodePortAddresses(t *testing.T) {
 	node, second := at(onNode).Addr(), netip.MustParseAddr("192.0.2.9")
 	for _, tt := range []struct {
 		name      string

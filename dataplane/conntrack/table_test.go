@@ -26,9 +26,9 @@ const (
 // isNode knows the addresses on which node ports answer in the tests.
 func isNode(a netip.Addr) bool { return a == at(onNode).Addr() || a == at(loopback).Addr() }
 
-// TestJudge: for one Service that has just changed, which flows are stale. The
-// first cases follow kube-proxy's rules. The names say where ours differ.
-func TestJudge(t *testing.T) {
+// TestTable_Judge: for one Service that has just changed, which flows are stale. The first cases follow
+// kube-proxy's rules. The names say where ours differ.
+func TestTable_Judge(t *testing.T) {
 	frontends := []string{clusterIP, external, ":30053"}
 	both, none := []string{endpointA, endpointB}, []string(nil)
 	tests := []struct {
@@ -75,8 +75,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeAfterRemoval: the Service is deleted.
-func TestJudgeAfterRemoval(t *testing.T) {
+// TestTable_JudgeAfterRemoval: judge after removal. The Service is deleted.
+func TestTable_JudgeAfterRemoval(t *testing.T) {
 	tests := []struct {
 		name                  string
 		destination, answerer string
@@ -104,9 +104,9 @@ func TestJudgeAfterRemoval(t *testing.T) {
 	}
 }
 
-// TestAFrontendOfItsOwnComesBeforeANodePort: an external IP that is the node's own
-// address, on the number of another Service's node port.
-func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
+// TestTable_OwnFrontendBeforeNodePort: a frontend of its own comes before a node port. An external IP that is the
+// node's own address, on the number of another Service's node port.
+func TestTable_OwnFrontendBeforeNodePort(t *testing.T) {
 	table := newTable()
 	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}))
 	clear(table.pending)
@@ -125,8 +125,9 @@ func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
 	}
 }
 
-// TestTwoServicesOnOneFrontend: a flow stays as long as either serves its endpoint.
-func TestTwoServicesOnOneFrontend(t *testing.T) {
+// TestTable_TwoServicesOnOneFrontend: two Services on one frontend. A flow stays as long as either serves its
+// endpoint.
+func TestTable_TwoServicesOnOneFrontend(t *testing.T) {
 	table := newTable()
 	table.put(named("one"), pictured([]string{external}, []string{endpointA}))
 	table.put(named("two"), pictured([]string{external}, []string{endpointB}))
@@ -146,8 +147,8 @@ func TestTwoServicesOnOneFrontend(t *testing.T) {
 	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
 }
 
-// TestPending: what a change makes pending.
-func TestPending(t *testing.T) {
+// TestTable_Pending: what a change makes pending.
+func TestTable_Pending(t *testing.T) {
 	table := newTable()
 	expect := func(when string, want ...string) {
 		t.Helper()
@@ -171,9 +172,9 @@ func TestPending(t *testing.T) {
 	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
 }
 
-// TestNothingServes: when the last endpoint stops serving, its flows are stale immediately, by every kind of
+// TestTable_NothingServes: when the last endpoint stops serving, its flows are stale immediately, by every kind of
 // frontend, and so are those of a removed frontend or Service. A flow without translation stays.
-func TestNothingServes(t *testing.T) {
+func TestTable_NothingServes(t *testing.T) {
 	table := newTable()
 	stale := func(destination, answerer string) bool {
 		_, stale := table.judge(&flow{destination: at(destination), answerer: at(answerer)}, isNode)
@@ -202,8 +203,8 @@ func TestNothingServes(t *testing.T) {
 	}
 }
 
-// TestDoubt: after a repair all frontends are looked at, and those of no Service are not.
-func TestDoubt(t *testing.T) {
+// TestTable_Doubt: after a repair all frontends are looked at, and those of no Service are not.
+func TestTable_Doubt(t *testing.T) {
 	table := newTable()
 	table.put(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}))
 	table.put(named("empty"), pictured([]string{external}, nil))
@@ -281,8 +282,8 @@ func TestNewPicture(t *testing.T) {
 	}
 }
 
-// TestNewerPicture: frontends that the family cleaner has not seen are kept, once.
-func TestNewerPicture(t *testing.T) {
+// TestNewer_KeepsUnseenFrontends: frontends that the family cleaner has not seen are kept, once.
+func TestNewer_KeepsUnseenFrontends(t *testing.T) {
 	first := pictured([]string{clusterIP, external}, []string{endpointA})
 	second := pictured([]string{clusterIP, ":30053"}, []string{endpointB})
 	third := pictured([]string{clusterIP}, nil)

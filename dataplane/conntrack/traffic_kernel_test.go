@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelBytesOfConnections: the totals are exactly what the kernel has counted of real packets.
-func TestKernelBytesOfConnections(t *testing.T) {
+// TestKernelTraffic_BytesOfConnections: kernel bytes of connections. The totals are exactly what the kernel has
+// counted of real packets.
+func TestKernelTraffic_BytesOfConnections(t *testing.T) {
 	const bytes = 20 + 8 + 1 // the headers of IPv4 and UDP, and the datagram
 	node := newTracking(t)
 	for _, setting := range []string{"acct", "timestamp"} {
@@ -88,8 +89,8 @@ func fresh(t *testing.T, watch *Traffic) *traffic.Flows {
 	}
 }
 
-// TestFlowsEndWithTheirContext, whether or not something runs.
-func TestFlowsEndWithTheirContext(t *testing.T) {
+// TestTraffic_FlowsEndWithContext: flows end with their context, whether or not something runs.
+func TestTraffic_FlowsEndWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := NewTraffic(TrafficConfig{Service: dnsService, Exists: func(service.Key) bool { return true }}).Flows(ctx, 0); err != context.Canceled {
@@ -97,8 +98,9 @@ func TestFlowsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// TestReadingsTakeAFiftiethOfTheTime, and never begin earlier for a question.
-func TestReadingsTakeAFiftiethOfTheTime(t *testing.T) {
+// TestTraffic_ReadingsTakeFiftiethOfTime: readings take a fiftieth of the time, and never begin earlier for a
+// question.
+func TestTraffic_ReadingsTakeFiftiethOfTime(t *testing.T) {
 	node := newTracking(t)
 	inject(t, node, service.IPv4, crowdOf(500))
 	watch := startTraffic(t, TrafficConfig{Service: dnsService, Exists: func(service.Key) bool { return true }, Inside: node.Do})

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestAccountSaysHowAKeyStands(t *testing.T) {
+// TestAccount_StateOfKey: account says how a key stands.
+func TestAccount_StateOfKey(t *testing.T) {
 	l := New(nil, names{}, nil)
 	if a := l.Account(key("a"), 0, 9); a.Known {
 		t.Errorf("an account of a key that is unknown: %+v", a)
@@ -32,8 +33,9 @@ func TestAccountSaysHowAKeyStands(t *testing.T) {
 	}
 }
 
-// TestBatchesAreWrites: a fragment without a difference, such as that of the other IP family, is settled and not written.
-func TestBatchesAreWrites(t *testing.T) {
+// TestBatches_CountWrites: batches are writes. A fragment without a difference, such as that of the other IP
+// family, is settled and not written.
+func TestBatches_CountWrites(t *testing.T) {
 	l := New(nil, names{}, nil)
 	for revision := range uint64(5) {
 		l.Want(fragment("a", revision+1, chain("x", "1")))
@@ -45,7 +47,8 @@ func TestBatchesAreWrites(t *testing.T) {
 	}
 }
 
-func TestAccountNamesWhoHasAFrontend(t *testing.T) {
+// TestAccount_NamesFrontendOwner: account names who has a frontend.
+func TestAccount_NamesFrontendOwner(t *testing.T) {
 	l := New(nil, names{}, owners{1: "owner"}.of)
 	l.Want(fragment("other", 1, served(1, "other"), slot(1, 0, "other"), served(2, "other"), hairpin()))
 	l.Want(fragment("owner", 1, served(1, "owner"), hairpin()))
@@ -66,9 +69,9 @@ func TestAccountNamesWhoHasAFrontend(t *testing.T) {
 	}
 }
 
-// TestAccountCostsWhatItIsLimitedTo: the answer does not depend on the number of other Services,
-// nor, beyond the limit, on the size of this one.
-func TestAccountCostsWhatItIsLimitedTo(t *testing.T) {
+// TestAccount_CostBoundedByLimit: account costs what it is limited to. The answer does not depend on the number of
+// other Services, nor, beyond the limit, on the size of this one.
+func TestAccount_CostBoundedByLimit(t *testing.T) {
 	for _, others := range []int{1, 10_000} {
 		l := New(nil, names{}, nil)
 		for i := range others {
@@ -87,7 +90,8 @@ func TestAccountCostsWhatItIsLimitedTo(t *testing.T) {
 	}
 }
 
-func TestAccountsArePutTogether(t *testing.T) {
+// TestAccount_Append: accounts are put together.
+func TestAccount_Append(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1"), chain("z", "1")))
 	first := l.Account(key("a"), 0, 2)

@@ -42,7 +42,7 @@ func settledKeys(contributions []dataplane.Contribution) string {
 
 // What was read as it is wanted is applied without a write; what differs does not
 // hold up the others.
-func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
+func TestAdopt_SettlesObjectsAsWanted(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
 	l.Want(fragment("b", 1, chain("b1", "new")))
@@ -57,7 +57,7 @@ func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
 
 // A hold after a start falls back to what a former process has left: what the Service
 // still wants, what bears its name, what those lead to, and what lives in that.
-func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
+func TestHold_FallsBackToFormerProcess(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("bad", 1, chain("same", "as it was"), chain("new", "poison")))
 	l.Want(fragment("other", 1, chain("o", "o")))
@@ -90,7 +90,7 @@ func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
 
 // A Service that has not submitted keeps what bears its name until it submits or is gone. It keeps a
 // frontend that another one wants if it owns that.
-func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
+func TestAdopt_UnsubmittedKeepsWhatItHas(t *testing.T) {
 	for owner, want := range map[string]string{"late": "gone:gone>- ", "a": "%s:late>a gone:gone>- ", "unknown": "%s:late>a gone:gone>- "} {
 		l := New(nil, names{}, owners{1: owner}.of)
 		if owner == "unknown" {
@@ -114,7 +114,7 @@ func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 
 // Elements without a name may be anybody's: they stay until each Service that a former
 // process has served otherwise is applied as it is now.
-func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
+func TestAdopt_NamelessElementsStayForHeirs(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a", "new")))
 	l.Want(fragment("b", 1, chain("b", "new")))
@@ -137,7 +137,7 @@ func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
 }
 
 // They stay also if another Service wants them at the start, and leaves.
-func TestNamelessElementsOfAnHeirOutliveOthers(t *testing.T) {
+func TestAdopt_HeirElementsOutliveOthers(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("other", 1, hairpin()))
 	l.Observe([]dataplane.Object{served(1, "late"), hairpin()})
@@ -155,7 +155,7 @@ func TestNamelessElementsOfAnHeirOutliveOthers(t *testing.T) {
 }
 
 // Freeze leaves what the kernel has, though it is less than was applied.
-func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
+func TestFreeze_LeavesWhatKernelHas(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
 	l.Settle(l.Plan(), landed())
@@ -175,7 +175,7 @@ func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
 }
 
 // An ack waits for the objects that its Service gave up, and not for objects of other Services.
-func TestEachContributorIsSettledByItself(t *testing.T) {
+func TestSettle_EachContributorByItself(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
 	l.Want(fragment("b", 1, chain("b1", "x")))
@@ -204,7 +204,7 @@ func TestEachContributorIsSettledByItself(t *testing.T) {
 
 // A frozen Service that is released after the node turned out to be at fault falls back
 // to what was applied, and not to what the kernel lacked at that moment.
-func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
+func TestFreeze_RemembersWhatWasApplied(t *testing.T) {
 	l := New(nil, nil, nil)
 	l.Want(fragment("a", 1, chain("a1", "x")))
 	l.Settle(l.Plan(), landed())
@@ -224,7 +224,7 @@ func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
 
 // A frozen Service that is released and held again keeps what landed in between, and does not fall back to
 // the damaged objects that the kernel had when it was frozen.
-func TestFrozenServiceKeepsLandedRepairAfterHold(t *testing.T) {
+func TestFreeze_LandedRepairSurvivesHold(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
 	l.Settle(l.Plan(), landed())
@@ -268,7 +268,7 @@ func (l *rowLayout) Recover(read []*dataplane.Object) (elements, others []*datap
 }
 
 // The same holds for backends whose writes land whole: a read shows that a write without an answer landed.
-func TestFrozenServiceKeepsLandedRepairAfterHoldWithLayout(t *testing.T) {
+func TestFreeze_LandedRepairSurvivesHoldWithLayout(t *testing.T) {
 	l := New(&rowLayout{map[dataplane.ID]string{}}, names{}, nil)
 	row := dataplane.Object{ID: dataplane.ID{Container: "@rows", Name: "r"}, Kind: dataplane.Element, Body: "to a1"}
 	l.Want(fragment("a", 1, chain("a1", "x"), row))
@@ -286,7 +286,7 @@ func TestFrozenServiceKeepsLandedRepairAfterHoldWithLayout(t *testing.T) {
 
 // A Service that has not submitted is never held. It is frozen in a bisection like any other, and
 // what another program has changed meanwhile must not stay for ever.
-func TestWhoHasNotSubmittedThaws(t *testing.T) {
+func TestFreeze_UnsubmittedThaws(t *testing.T) {
 	for name, thaw := range map[string]func(*Ledger, service.Key){"restored": (*Ledger).Restore, "released": (*Ledger).Release} {
 		l := New(nil, names{}, nil)
 		l.Observe([]dataplane.Object{element("frontends", "vip", "late")})
@@ -306,7 +306,7 @@ func TestWhoHasNotSubmittedThaws(t *testing.T) {
 
 // A chain that several Services share stays while the elements of a rejected one lead to
 // it, as the others want it. A rejected Service whose elements are not there keeps none.
-func TestARejectedServiceSharesAChain(t *testing.T) {
+func TestHold_RejectedServiceSharesChain(t *testing.T) {
 	for _, served := range []bool{true, false} {
 		l := New(nil, names{}, nil)
 		leading := dataplane.Object{ID: dataplane.ID{Container: "frontends", Name: "vip"}, Kind: dataplane.Element,
@@ -338,7 +338,7 @@ func TestARejectedServiceSharesAChain(t *testing.T) {
 
 // A nameless element in a set that one Service wants is that Service's: it goes with it,
 // although others are rejected.
-func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
+func TestAdopt_ElementsOfOwnSet(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a-picks", " ")))
 	l.Want(fragment("bad", 1, chain("b", "new")))
@@ -352,7 +352,7 @@ func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
 
 // An element without a name belongs to the owner of its frontend: it goes with that Service, and no rejected
 // one keeps it.
-func TestNamelessElementsGoWithTheirFrontend(t *testing.T) {
+func TestAdopt_NamelessElementsGoWithFrontend(t *testing.T) {
 	l := New(nil, names{}, owners{1: "good", 2: "late", 3: "bad", 4: "bad"}.of)
 	l.Want(fragment("good", 1, served(1, "good"), slot(1, 0, "good")))
 	l.Want(fragment("late", 1, served(2, "late"), slot(2, 0, "late")))
@@ -388,7 +388,7 @@ func TestNamelessElementsGoWithTheirFrontend(t *testing.T) {
 // Another program has emptied a chain that Services share, while no process ran. A rejected
 // Service that led there does not keep others from it, and is served again with them. When the
 // last of them goes, the chain stays as it is.
-func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
+func TestHold_SharedChainAsOthersWant(t *testing.T) {
 	linked := func(o dataplane.Object, to string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: to})
 		return o
@@ -427,7 +427,7 @@ func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
 
 // Of two Services that want a frontend, the owner was found with the frontend and the other one with what
 // goes with it. Nothing goes until the owner submits, whether the other one does or not.
-func TestWhatWasFoundTogetherStaysTogether(t *testing.T) {
+func TestAdopt_FoundTogetherStaysTogether(t *testing.T) {
 	for _, test := range []struct {
 		found   []dataplane.Object
 		submits bool
@@ -449,7 +449,7 @@ func TestWhatWasFoundTogetherStaysTogether(t *testing.T) {
 
 // A frontend without a name belongs to its owner, and goes with it. Without an owner it may belong to any
 // Service.
-func TestANamelessFrontendIsItsOwners(t *testing.T) {
+func TestAdopt_NamelessFrontendIsOwners(t *testing.T) {
 	for _, owned := range []bool{true, false} {
 		at, want := 3, "frontends   1, frontends bad 1, no-local-endpoints good 1"
 		if owned {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestLiveContentWinsQuick plays random claims for one object against a list of them.
-func TestLiveContentWinsQuick(t *testing.T) {
+// TestClaims_LiveContentWinsQuick plays random claims for one object against a list of them.
+func TestClaims_LiveContentWinsQuick(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	accounts := []*account{{key: service.Node}}
 	for i := range 20 {
@@ -65,8 +65,9 @@ func TestLiveContentWinsQuick(t *testing.T) {
 	}
 }
 
-// TestEqualClaimsAreOneContent: a chain that all Services share does not make the change of one dear.
-func TestEqualClaimsAreOneContent(t *testing.T) {
+// TestClaims_EqualClaimsAreOneContent: equal claims are one content. A chain that all Services share does not make
+// the change of one dear.
+func TestClaims_EqualClaimsAreOneContent(t *testing.T) {
 	const many = 1000
 	l := New(nil, names{}, nil)
 	for i := range many {
@@ -94,8 +95,9 @@ func TestEqualClaimsAreOneContent(t *testing.T) {
 	}
 }
 
-// TestARejectionOfWhatIsSharedIsBlamedOnWhoHasNotSettled, and not on the node or on who has left.
-func TestARejectionOfWhatIsSharedIsBlamedOnWhoHasNotSettled(t *testing.T) {
+// TestClaims_SharedRejectionBlamesUnsettled: a rejection of what is shared is blamed on who has not settled, and
+// not on the node or on who has left.
+func TestClaims_SharedRejectionBlamesUnsettled(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("settled", 1, chain("shared", "x")))
 	l.Settle(l.Plan(), landed())
@@ -109,9 +111,10 @@ func TestARejectionOfWhatIsSharedIsBlamedOnWhoHasNotSettled(t *testing.T) {
 	}
 }
 
-// TestWhatContentLeadsToStaysWithIt: a Service that was found keeps the former content of a chain, which
-// others have replaced. When these leave, the chain stays as it is, with what it leads to.
-func TestWhatContentLeadsToStaysWithIt(t *testing.T) {
+// TestClaims_ContentKeepsWhatItLeadsTo: what content leads to stays with it. A Service that was found keeps the
+// former content of a chain, which others have replaced. When these leave, the chain stays as it is, with what it
+// leads to.
+func TestClaims_ContentKeepsWhatItLeadsTo(t *testing.T) {
 	linked := func(o dataplane.Object, to string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: to})
 		return o

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestDirtyListAgainstAWalk plays random changes of entries against a walk over
-// all of them.
-func TestDirtyListAgainstAWalk(t *testing.T) {
+// TestDirtyList_AgainstWalk plays random changes of entries against a walk over all of them.
+func TestDirtyList_AgainstWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var entries []*entry
 	for range 20 {
@@ -44,9 +43,9 @@ func TestDirtyListAgainstAWalk(t *testing.T) {
 	}
 }
 
-// TestDirtyListForgetsWhenNothingDiffers: what a cold start has listed is not
-// walked over again, and an entry can be listed anew.
-func TestDirtyListForgetsWhenNothingDiffers(t *testing.T) {
+// TestDirtyList_ForgetsWhenNothingDiffers: dirty list forgets when nothing differs. What a cold start has listed
+// is not walked over again, and an entry can be listed anew.
+func TestDirtyList_ForgetsWhenNothingDiffers(t *testing.T) {
 	var list dirtyList
 	e := &entry{unsure: true}
 	list.note(e)

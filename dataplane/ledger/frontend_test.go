@@ -108,9 +108,9 @@ func expectApplied(t *testing.T, l *Ledger, when, want string) {
 	}
 }
 
-// TestOneServiceHasAllOfAFrontend: endpoints and source ranges of two never mix, in either order and for
-// any objects.
-func TestOneServiceHasAllOfAFrontend(t *testing.T) {
+// TestFrontends_OneServiceHasAll: one Service has all of a frontend. Endpoints and source ranges of two never mix,
+// in either order and for any objects.
+func TestFrontends_OneServiceHasAll(t *testing.T) {
 	has := owners{1: "owner"}
 	for what, c := range map[string]struct {
 		owner, other []dataplane.Object
@@ -145,8 +145,9 @@ func TestOneServiceHasAllOfAFrontend(t *testing.T) {
 	}
 }
 
-// TestAFrontendGoesToTheNextWhenItsOwnerLeaves, with all that the next one wants by then.
-func TestAFrontendGoesToTheNextWhenItsOwnerLeaves(t *testing.T) {
+// TestFrontends_NextOwnerAfterLeave: a frontend goes to the next when its owner leaves, with all that the next one
+// wants by then.
+func TestFrontends_NextOwnerAfterLeave(t *testing.T) {
 	l := New(nil, names{}, owners{1: "owner"}.of)
 	l.Want(fragment("other", 1, served(1, "other"), slot(1, 0, "other"), served(2, "other")))
 	l.Want(fragment("owner", 1, served(1, "owner"), slot(1, 0, "owner")))
@@ -162,9 +163,9 @@ func TestAFrontendGoesToTheNextWhenItsOwnerLeaves(t *testing.T) {
 	}
 }
 
-// TestOwnershipMovesWhileTheFormerOwnerIsHeld: what it keeps of the frontend goes in the batch that serves
-// the new owner, and not before. It keeps the rest.
-func TestOwnershipMovesWhileTheFormerOwnerIsHeld(t *testing.T) {
+// TestFrontends_OwnerMovesWhileFormerHeld: ownership moves while the former owner is held. What it keeps of the
+// frontend goes in the batch that serves the new owner, and not before. It keeps the rest.
+func TestFrontends_OwnerMovesWhileFormerHeld(t *testing.T) {
 	has := owners{1: "old", 2: "old"}
 	l := New(nil, names{}, has.of)
 	l.Want(fragment("old", 1, append(firewall(1, "old", 1), served(1, "old"), served(2, "old"))...))
@@ -186,9 +187,9 @@ func TestOwnershipMovesWhileTheFormerOwnerIsHeld(t *testing.T) {
 	expectApplied(t, l, "back", "allowed-sources old 1, firewalled old 1, frontends old 3 2")
 }
 
-// TestAHeldServiceGivesWay: what it keeps is not its owner's wish, if the API does not say whose the
-// frontend is.
-func TestAHeldServiceGivesWay(t *testing.T) {
+// TestFrontends_HeldServiceGivesWay: a held Service gives way. What it keeps is not its owner's wish, if the API
+// does not say whose the frontend is.
+func TestFrontends_HeldServiceGivesWay(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, served(1, "a")))
 	l.Settle(l.Plan(), landed())
@@ -202,9 +203,10 @@ func TestAHeldServiceGivesWay(t *testing.T) {
 	expectApplied(t, l, "the second one has left", "frontends a 1")
 }
 
-// TestOfTwoThatKeepAFrontendTheOneInTheKernelStays: neither has it by the API any more. What a held Service had before
-// another one got the frontend does not return when that one is rejected as well.
-func TestOfTwoThatKeepAFrontendTheOneInTheKernelStays(t *testing.T) {
+// TestFrontends_KeptByTwoOneInKernelStays: of two that keep a frontend the one in the kernel stays. Neither has it
+// by the API any more. What a held Service had before another one got the frontend does not return when that one
+// is rejected as well.
+func TestFrontends_KeptByTwoOneInKernelStays(t *testing.T) {
 	for _, order := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		former, latter := order[0], order[1]
 		has := owners{1: former}
@@ -225,9 +227,9 @@ func TestOfTwoThatKeepAFrontendTheOneInTheKernelStays(t *testing.T) {
 	}
 }
 
-// TestFrontendsQuick: after any history, each frontend has exactly what one Service wants there, and
-// its owner has it if it wants anything.
-func TestFrontendsQuick(t *testing.T) {
+// TestFrontends_Quick: after any history, each frontend has exactly what one Service wants there, and its owner
+// has it if it wants anything.
+func TestFrontends_Quick(t *testing.T) {
 	seeds := uint64(100)
 	if testenv.All() {
 		seeds = 1000
@@ -336,8 +338,8 @@ func randomOfFrontends(random *rand.Rand, body string) []dataplane.Object {
 	return all
 }
 
-// TestFrontendsCostWhatIsLost: a Service may lose thousands of frontends at once.
-func TestFrontendsCostWhatIsLost(t *testing.T) {
+// TestFrontends_CostWhatIsLost: frontends cost what is lost. A Service may lose thousands of frontends at once.
+func TestFrontends_CostWhatIsLost(t *testing.T) {
 	cost := func(frontends int) int {
 		has := owners{}
 		var old, young []dataplane.Object
@@ -359,9 +361,9 @@ func TestFrontendsCostWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestSharingCostsNoAllocation: a change of a Service that shares hairpins with
-// others, but no frontend, allocates what it allocates alone.
-func TestSharingCostsNoAllocation(t *testing.T) {
+// TestFrontends_SharingAllocatesNothing: sharing costs no allocation. A change of a Service that shares hairpins
+// with others, but no frontend, allocates what it allocates alone.
+func TestFrontends_SharingAllocatesNothing(t *testing.T) {
 	allocations := func(others int) float64 {
 		l := New(nil, names{}, nil)
 		for i := range others {

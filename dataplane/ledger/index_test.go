@@ -16,9 +16,8 @@ func indexed(x *index, id dataplane.ID) *entry {
 	return e
 }
 
-// TestIndexAgainstAMap plays random changes against one map of identities, also with hashes of which
-// most collide.
-func TestIndexAgainstAMap(t *testing.T) {
+// TestIndex_AgainstMap plays random changes against one map of identities, also with hashes of which most collide.
+func TestIndex_AgainstMap(t *testing.T) {
 	for names, hash := range map[int]func(dataplane.ID) uint64{
 		50: nil, 5000: nil,
 		20:  func(id dataplane.ID) uint64 { return uint64(len(id.Name)) },
@@ -85,8 +84,8 @@ func checkWalk(t *testing.T, x *index, model map[dataplane.ID]*entry, random *ra
 	}
 }
 
-// TestAnEntryIsSmall: there is one per object in the kernel, a million on a large node.
-func TestAnEntryIsSmall(t *testing.T) {
+// TestEntry_IsSmall: an entry is small. There is one per object in the kernel, a million on a large node.
+func TestEntry_IsSmall(t *testing.T) {
 	if size := unsafe.Sizeof(entry{}); size > 48 {
 		t.Errorf("%d bytes, want at most 48", size)
 	}
@@ -95,8 +94,8 @@ func TestAnEntryIsSmall(t *testing.T) {
 	}
 }
 
-// TestLookingUpAllocatesNothing: every change looks up its objects.
-func TestLookingUpAllocatesNothing(t *testing.T) {
+// TestIndex_LookupAllocatesNothing: looking up allocates nothing. Every change looks up its objects.
+func TestIndex_LookupAllocatesNothing(t *testing.T) {
 	var x index
 	id := dataplane.ID{Container: "c", Name: "n"}
 	indexed(&x, id)

@@ -21,7 +21,7 @@ func rejectedButFor(b *dataplane.Batch, landed func(dataplane.ID) bool) dataplan
 // What has landed of a write that was rejected in the end serves at once, in place of what a
 // former process has left, or of nothing. A hold takes none of it back; but what nobody is
 // led to goes, and so does all of a new Service that turns out to be the one rejected.
-func TestHoldKeepsWhatHasLanded(t *testing.T) {
+func TestHold_KeepsWhatLanded(t *testing.T) {
 	leadsTo := func(o dataplane.Object, chain string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: chain})
 		return o
@@ -61,7 +61,7 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 
 // A large Service is written in turns: first the endpoints, then what leads to them. If that is rejected, what landed
 // before goes. Only a frontend that is complete stays.
-func TestHoldTakesBackEndpointsThatLandedAhead(t *testing.T) {
+func TestHold_TakesBackEndpointsLandedAhead(t *testing.T) {
 	in := func(o dataplane.Object, refs ...string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "set", Name: o.ID.Container})
 		for _, name := range refs {
@@ -100,7 +100,7 @@ func TestHoldTakesBackEndpointsThatLandedAhead(t *testing.T) {
 
 // What a former release left is kept with what it refers to, if a frontend that has been restored
 // since leads there.
-func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
+func TestHold_KeepsFormerReleaseBehindFrontend(t *testing.T) {
 	l := New(nil, names{}, nil)
 	frontend := frontendIn("@frontends", 1, "damaged→nat/external")
 	frontend.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: "external"})
@@ -117,7 +117,7 @@ func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
 
 // Two such Services keep a chain that both lead to, each for itself: it stays when one of them is
 // tried again. (Once only the first to be held claimed it, and the kernel rejected to delete it.)
-func TestHoldsKeepWhatTheyShareOfAFormerRelease(t *testing.T) {
+func TestHold_BothKeepSharedFormerChain(t *testing.T) {
 	l := New(nil, names{}, nil)
 	left := []dataplane.Object{chain("old", "rules")}
 	for i, name := range []string{"one", "two"} {

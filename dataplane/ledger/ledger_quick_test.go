@@ -54,7 +54,7 @@ func (k kernel) read() []dataplane.Object {
 
 // Planning and confirming reaches wanted = known, and planning again is empty;
 // no receipt, in any order, makes known claim what the kernel denies.
-func TestAnyHistoryEndsWithTheKernelAsWantedQuick(t *testing.T) {
+func TestLedger_AnyHistoryConvergesQuick(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		l, k := New(nil, names{}, nil), kernel{}

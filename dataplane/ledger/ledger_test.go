@@ -53,7 +53,8 @@ func changes(b *dataplane.Batch) string {
 	return text
 }
 
-func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
+// TestPlan_DifferenceEmptyOnceLanded: plan is the difference and is empty once it landed.
+func TestPlan_DifferenceEmptyOnceLanded(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1")))
 	b := l.Plan()
@@ -84,7 +85,8 @@ func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
 	}
 }
 
-func TestAFailedWriteLosesNothing(t *testing.T) {
+// TestSettle_FailedWriteLosesNothing: a failed write loses nothing.
+func TestSettle_FailedWriteLosesNothing(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1")))
 	first := l.Plan()
@@ -112,7 +114,8 @@ func TestAFailedWriteLosesNothing(t *testing.T) {
 	}
 }
 
-func TestLateOutputOfAFormerIncarnationIsRejected(t *testing.T) {
+// TestWant_RejectsFormerIncarnation: late output of a former incarnation is rejected.
+func TestWant_RejectsFormerIncarnation(t *testing.T) {
 	l := New(nil, names{}, nil)
 	reborn := fragment("a", 1, chain("x", "new"))
 	reborn.Revision = service.Revision{Incarnation: 2, Sequence: 1}
@@ -125,7 +128,8 @@ func TestLateOutputOfAFormerIncarnationIsRejected(t *testing.T) {
 	}
 }
 
-func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
+// TestHold_FallsBackToApplied: hold falls back to what was applied.
+func TestHold_FallsBackToApplied(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "good")))
 	l.Settle(l.Plan(), landed())
@@ -150,7 +154,8 @@ func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
 	}
 }
 
-func TestObserveAdoptsRepairsAndSweeps(t *testing.T) {
+// TestObserve_AdoptsRepairsAndSweeps: observe adopts repairs and sweeps.
+func TestObserve_AdoptsRepairsAndSweeps(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("equal", "1"), chain("different", "1"), chain("missing", "1")))
 	drift := l.Observe([]dataplane.Object{chain("equal", "1"), chain("different", "2"), chain("unwanted", "3")})
@@ -170,7 +175,8 @@ func TestObserveAdoptsRepairsAndSweeps(t *testing.T) {
 	}
 }
 
-func TestTheEarliestTriggerSurvivesCoalescing(t *testing.T) {
+// TestWant_EarliestTriggerSurvivesCoalescing: the earliest trigger survives coalescing.
+func TestWant_EarliestTriggerSurvivesCoalescing(t *testing.T) {
 	l := New(nil, names{}, nil)
 	for i, minute := range []int{7, 3, 5} {
 		f := fragment("a", uint64(i+1), chain("x", fmt.Sprint(i)))
@@ -183,7 +189,7 @@ func TestTheEarliestTriggerSurvivesCoalescing(t *testing.T) {
 }
 
 // The work for one change must not depend on how many Services there are.
-func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
+func TestLedger_ChangeCostIndependentOfServices(t *testing.T) {
 	cost := func(services int) int {
 		l := New(nil, names{}, nil)
 		for i := range services {
@@ -200,11 +206,10 @@ func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 	}
 }
 
-// TestAnObsoleteFragmentIsFreed: a renderer cuts identities and bodies from one
-// text per fragment. One large Service of which an endpoint at a time was replaced
-// once kept the texts of all its former fragments, 0.2 MB for each of 5,000
-// endpoints.
-func TestAnObsoleteFragmentIsFreed(t *testing.T) {
+// TestLedger_ObsoleteFragmentIsFreed: an obsolete fragment is freed. A renderer cuts identities and bodies from
+// one text per fragment. One large Service of which an endpoint at a time was replaced once kept the texts of all
+// its former fragments, 0.2 MB for each of 5,000 endpoints.
+func TestLedger_ObsoleteFragmentIsFreed(t *testing.T) {
 	const objects = 10
 	freed := make(chan uint64, 2*objects)
 	l := New(nil, names{}, nil)

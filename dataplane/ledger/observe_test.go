@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestUndoneIsWhatOthersHaveDone: not what the start has found, not what a write of
-// our own has left, and not what has yet to be written.
-func TestUndoneIsWhatOthersHaveDone(t *testing.T) {
+// TestUndone_OnlyForeignChanges: undone is what others have done. Not what the start has found, not what a write
+// of our own has left, and not what has yet to be written.
+func TestUndone_OnlyForeignChanges(t *testing.T) {
 	tests := []struct {
 		name string
 		// before happens between the write of a.1, a.2 and b.1 and the audit, which
@@ -80,8 +80,8 @@ func undoneText(u *Undone) string {
 	return text
 }
 
-// TestUndoneIsBounded: a flushed ruleset is counted in full and listed in part.
-func TestUndoneIsBounded(t *testing.T) {
+// TestUndone_IsBounded: undone is bounded. A flushed ruleset is counted in full and listed in part.
+func TestUndone_IsBounded(t *testing.T) {
 	l := New(nil, names{}, nil)
 	const services = UndoneMax + 100
 	for i := range services {
@@ -95,9 +95,9 @@ func TestUndoneIsBounded(t *testing.T) {
 	}
 }
 
-// TestUndonePartsNameTheirServices: an object that a layout has composed belongs to
+// TestUndone_PartsNameServices: undone parts name their Services. An object that a layout has composed belongs to
 // all whose lines are in it.
-func TestUndonePartsNameTheirServices(t *testing.T) {
+func TestUndone_PartsNameServices(t *testing.T) {
 	l := New(nil, names{}, nil)
 	composed := chain("leaf", "x")
 	composed.Links = &dataplane.Links{Parts: []dataplane.Part{{Owner: key("a")}, {Owner: key("b")}, {Owner: service.Node}, {Owner: key("b")}}}
@@ -110,8 +110,8 @@ func TestUndonePartsNameTheirServices(t *testing.T) {
 	}
 }
 
-// TestUndoneNamesTheFrontend that a domain's naming reads from an object.
-func TestUndoneNamesTheFrontend(t *testing.T) {
+// TestUndone_NamesFrontend: undone names the frontend that a domain's naming reads from an object.
+func TestUndone_NamesFrontend(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, served(1, "x"), hairpin()))
 	l.Settle(l.Plan(), landed())

@@ -29,7 +29,8 @@ func sought(l *Ledger, at netip.AddrPort, between func(visited int)) (*Sought, b
 
 func (s *Sought) is(keys ...service.Key) bool { return slices.Equal(s.By, keys) }
 
-func TestSearchFindsWhatIsKnownAndWanted(t *testing.T) {
+// TestSearch_KnownAndWanted: search finds what is known and wanted.
+func TestSearch_KnownAndWanted(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", toAt), chain("y", toOther)))
 	if found, unsure := sought(l, at, nil); !found.is(key("a")) || unsure {
@@ -53,7 +54,8 @@ func TestSearchFindsWhatIsKnownAndWanted(t *testing.T) {
 	}
 }
 
-func TestSearchMatchesPorts(t *testing.T) {
+// TestSearch_MatchesPorts: search matches ports.
+func TestSearch_MatchesPorts(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", toAt)))
 	for port, want := range map[uint16]bool{0: true, 80: true, 81: false} {
@@ -63,8 +65,8 @@ func TestSearchMatchesPorts(t *testing.T) {
 	}
 }
 
-// TestSearchFindsWhatAHeldServiceKeeps: the kernel still has it.
-func TestSearchFindsWhatAHeldServiceKeeps(t *testing.T) {
+// TestSearch_KeptByHeldService: search finds what a held Service keeps. The kernel still has it.
+func TestSearch_KeptByHeldService(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", toAt)))
 	l.Settle(l.Plan(), landed())
@@ -80,8 +82,9 @@ func TestSearchFindsWhatAHeldServiceKeeps(t *testing.T) {
 	}
 }
 
-// TestSearchFindsWhatMoves: in each gap between two portions, the endpoint moves to the other object.
-func TestSearchFindsWhatMoves(t *testing.T) {
+// TestSearch_FindsMovingEndpoint: search finds what moves. In each gap between two portions, the endpoint moves to
+// the other object.
+func TestSearch_FindsMovingEndpoint(t *testing.T) {
 	for round := range 20 {
 		l := New(nil, names{}, nil)
 		in := round % 2
@@ -99,8 +102,9 @@ func TestSearchFindsWhatMoves(t *testing.T) {
 	}
 }
 
-// TestSearchSurvivesChanges: unchanged objects are visited while others are added and removed.
-func TestSearchSurvivesChanges(t *testing.T) {
+// TestSearch_SurvivesChanges: search survives changes. Unchanged objects are visited while others are added and
+// removed.
+func TestSearch_SurvivesChanges(t *testing.T) {
 	const services = 200
 	l := New(nil, names{}, nil)
 	for i := range services {
@@ -121,7 +125,8 @@ func TestSearchSurvivesChanges(t *testing.T) {
 	}
 }
 
-func TestSearchNamesFewServices(t *testing.T) {
+// TestSearch_NamesFewServices: search names few Services.
+func TestSearch_NamesFewServices(t *testing.T) {
 	l := New(nil, names{}, nil)
 	for i := range SendersMax + 2 {
 		l.Want(fragment(fmt.Sprint("s", i), 1, chain(fmt.Sprint("c", i), toAt), chain(fmt.Sprint("d", i), toAt)))

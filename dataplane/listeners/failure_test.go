@@ -25,7 +25,8 @@ func rejection(name string, err error) *OpenError {
 	}
 }
 
-func TestRejectionsAreCountedWhenTheyAreMany(t *testing.T) {
+// TestRejectedError_CountsMany: rejections are counted when they are many.
+func TestRejectedError_CountsMany(t *testing.T) {
 	e := &RejectedError{}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		e.Failures = append(e.Failures, rejection(name, unix.EADDRINUSE))
@@ -39,7 +40,8 @@ func TestRejectionsAreCountedWhenTheyAreMany(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatToDo(t *testing.T) {
+// TestOpenError_SaysWhatToDo: errors say what to do.
+func TestOpenError_SaysWhatToDo(t *testing.T) {
 	for err, want := range map[error]string{
 		unix.EADDRINUSE:    "ss --listening --processes --numeric --udp 'sport = :30053'",
 		unix.EACCES:        "CAP_NET_BIND_SERVICE",
@@ -58,8 +60,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestOnlyTheHostIsToBlameForWhatItLacks: descriptors anywhere, and the address on localhost alone.
-func TestOnlyTheHostIsToBlameForWhatItLacks(t *testing.T) {
+// TestOpenError_HostsFault: only the host is to blame for what it lacks. Descriptors anywhere, and the address on
+// localhost alone.
+func TestOpenError_HostsFault(t *testing.T) {
 	for err, want := range map[error]bool{
 		unix.EADDRINUSE: false, unix.EACCES: false, io.EOF: false,
 		unix.EMFILE: true, unix.ENFILE: true, unix.ENOBUFS: true, unix.EADDRNOTAVAIL: true, unix.EAFNOSUPPORT: true,
@@ -75,8 +78,8 @@ func TestOnlyTheHostIsToBlameForWhatItLacks(t *testing.T) {
 	}
 }
 
-// TestKernelHolderOfAPort finds another process, with any kind of socket.
-func TestKernelHolderOfAPort(t *testing.T) {
+// TestKernelDescribeHolder_OfPort: kernel holder of a port finds another process, with any kind of socket.
+func TestKernelDescribeHolder_OfPort(t *testing.T) {
 	const program = `import socket, sys, time
 kind, family, address = sys.argv[1:]
 s = socket.socket(getattr(socket, family), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)

@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
-func TestIdentitiesAreReadBack(t *testing.T) {
+// TestPlace_RoundTrip: identities are read back.
+func TestPlace_RoundTrip(t *testing.T) {
 	for _, p := range []relay.Place{place(80), {Protocol: service.UDP, At: netip.MustParseAddrPort("[::1]:30053")}} {
 		if got, err := Place(ID(p)); err != nil || got != p {
 			t.Errorf("%v is read back as %v, %v", ID(p), got, err)
@@ -119,7 +120,8 @@ func (w *world) expect(has map[uint16]string) {
 	}
 }
 
-func TestListenersComeChangeAndGo(t *testing.T) {
+// TestSet_ListenersComeChangeAndGo: listeners come change and go.
+func TestSet_ListenersComeChangeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.write(dataplane.Landed, nil, map[uint16]string{80: "a", 81: "a"}, want(80, "a"), want(81, "a"))
 	first := w.opened[place(80)]
@@ -129,8 +131,9 @@ func TestListenersComeChangeAndGo(t *testing.T) {
 	}
 }
 
-// TestRejectedListenersAreAlone: those that cannot be read, opened or changed. Everything else lands.
-func TestRejectedListenersAreAlone(t *testing.T) {
+// TestSet_RejectedListenersAlone: rejected listeners are alone. Those that cannot be read, opened or changed.
+// Everything else lands.
+func TestSet_RejectedListenersAlone(t *testing.T) {
 	w := newWorld(t)
 	w.write(dataplane.Landed, nil, map[uint16]string{80: "a"}, want(80, "a"))
 	w.opened[place(80)].changes = unix.EPERM
@@ -144,8 +147,9 @@ func TestRejectedListenersAreAlone(t *testing.T) {
 	}
 }
 
-// TestHostsFaultHasNoSuspect, and holds no other listener back, wherever it is in the batch.
-func TestHostsFaultHasNoSuspect(t *testing.T) {
+// TestSet_HostsFaultHasNoSuspect: hosts fault has no suspect, and holds no other listener back, wherever it is in
+// the batch.
+func TestSet_HostsFaultHasNoSuspect(t *testing.T) {
 	w := newWorld(t)
 	w.fails[place(80)] = unix.EMFILE
 	r := w.write(dataplane.Busy, nil, map[uint16]string{81: "a"}, want(80, "a"), want(81, "a"))
@@ -154,7 +158,8 @@ func TestHostsFaultHasNoSuspect(t *testing.T) {
 	}
 }
 
-func TestWritesWithoutTimeOpenNothing(t *testing.T) {
+// TestSet_EndedContextOpensNothing: writes without time open nothing.
+func TestSet_EndedContextOpensNothing(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -168,8 +173,8 @@ func TestWritesWithoutTimeOpenNothing(t *testing.T) {
 	w.expect(nil)
 }
 
-// TestDeadListenersAreReportedAndReopened, with a pause in between.
-func TestDeadListenersAreReportedAndReopened(t *testing.T) {
+// TestSet_DeadListenersReopened: dead listeners are reported and reopened, with a pause in between.
+func TestSet_DeadListenersReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.write(dataplane.Landed, nil, map[uint16]string{80: "a"}, want(80, "a"))

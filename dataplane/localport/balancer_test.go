@@ -22,7 +22,8 @@ func picked(b *balancer) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-func TestBalancerPicksEveryTarget(t *testing.T) {
+// TestBalancer_PicksEveryTarget: balancer picks every target.
+func TestBalancer_PicksEveryTarget(t *testing.T) {
 	b := newBalancer(targets{to: pods}, nil)
 	if got := picked(b); !slices.Equal(got, pods) {
 		t.Errorf("picked %v, want %v", got, pods)
@@ -32,9 +33,9 @@ func TestBalancerPicksEveryTarget(t *testing.T) {
 	}
 }
 
-// TestBalancerRemembersOneTarget: each connection renews the affinity, and a target that is removed,
-// another timeout or a pause ends it.
-func TestBalancerRemembersOneTarget(t *testing.T) {
+// TestBalancer_RemembersOneTarget: balancer remembers one target. Each connection renews the affinity, and a
+// target that is removed, another timeout or a pause ends it.
+func TestBalancer_RemembersOneTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sticky := targets{to: pods, affinity: time.Minute}
 		b := newBalancer(sticky, nil)

@@ -97,10 +97,10 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 	}
 }
 
-// TestKernelWithTheRulesOfTheNode: clients of the loopback address reach an
-// endpoint on another host, over TCP and UDP, in both families, without
-// route_localnet. They are refused when the endpoint is gone.
-func TestKernelWithTheRulesOfTheNode(t *testing.T) {
+// TestKernel_WithNodeRules: kernel with the rules of the node. Clients of the loopback address reach an endpoint
+// on another host, over TCP and UDP, in both families, without route_localnet. They are refused when the endpoint
+// is gone.
+func TestKernel_WithNodeRules(t *testing.T) {
 	for _, family := range service.Families {
 		for name, on := range map[string]service.NodePortAddresses{
 			"all addresses":   {All: true},
@@ -138,9 +138,9 @@ func (w *world) submit(a *aggregator.Aggregator, name string, sequence uint64, p
 	a.Submit(f)
 }
 
-// TestKernelQuarantineAndRelease runs the domain as the proxy does: of many Services, only the one
-// whose port is taken is held back, until the port is free. A listener that dies is back at once.
-func TestKernelQuarantineAndRelease(t *testing.T) {
+// TestKernel_QuarantineAndRelease runs the domain as the proxy does: of many Services, only the one whose port is
+// taken is held back, until the port is free. A listener that dies is back at once.
+func TestKernel_QuarantineAndRelease(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 	thief := w.backend("thief", w.listen(30085))
@@ -190,10 +190,10 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 	check(t, backend.Close())
 }
 
-// TestKernelCannotTranslateLoopbackAddresses is the reason for this package, and fails when it no
-// longer holds: what a rule sends from 127.0.0.1 or ::1 to another host is not answered, except
-// from 127.0.0.1 with route_localnet.
-func TestKernelCannotTranslateLoopbackAddresses(t *testing.T) {
+// TestKernel_CannotTranslateLoopback: kernel cannot translate loopback addresses is the reason for this package,
+// and fails when it no longer holds: what a rule sends from 127.0.0.1 or ::1 to another host is not answered,
+// except from 127.0.0.1 with route_localnet.
+func TestKernel_CannotTranslateLoopback(t *testing.T) {
 	t.Run("IPv4", func(t *testing.T) {
 		c := newCluster(t, service.IPv4)
 		c.translate()

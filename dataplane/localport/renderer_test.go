@@ -42,7 +42,8 @@ func rendered(family service.Family, view *service.View, facts *service.NodeFact
 	return texts
 }
 
-func TestRendererListensForWhatCanBeServed(t *testing.T) {
+// TestRenderer_ListensForWhatCanBeServed: renderer listens for what can be served.
+func TestRenderer_ListensForWhatCanBeServed(t *testing.T) {
 	tcp, udp := "listener tcp/%[1]s to %[2]s", "listener udp/%[1]s to %[2]s"
 	for name, c := range map[string]struct {
 		change func(*service.PortView)
@@ -75,7 +76,8 @@ func at(family service.Family, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(loopback[family], port)
 }
 
-func TestRendererTargetsAnAddressThatServesNodePorts(t *testing.T) {
+// TestRenderer_TargetsNodePortAddress: renderer targets an address that serves node ports.
+func TestRenderer_TargetsNodePortAddress(t *testing.T) {
 	for _, family := range service.Families {
 		s := scenes[family]
 		nodePort := func(addr string) string { return netip.AddrPortFrom(netip.MustParseAddr(addr), 30080).String() }
@@ -113,8 +115,9 @@ func TestRendererTargetsAnAddressThatServesNodePorts(t *testing.T) {
 	}
 }
 
-// TestRendererForwardsToEndpoints: they replace an unknown node address, with any traffic policy.
-func TestRendererForwardsToEndpoints(t *testing.T) {
+// TestRenderer_ForwardsToEndpoints: renderer forwards to endpoints. They replace an unknown node address, with any
+// traffic policy.
+func TestRenderer_ForwardsToEndpoints(t *testing.T) {
 	facts := &service.NodeFacts{}
 	facts.NodePorts[service.IPv4].Loopback = true
 	second := service.Endpoint{AddrPort: netip.MustParseAddrPort("10.0.0.0:8080")}
@@ -131,7 +134,8 @@ func TestRendererForwardsToEndpoints(t *testing.T) {
 	}
 }
 
-func TestRendererKeepsToItsFamily(t *testing.T) {
+// TestRenderer_KeepsToItsFamily: renderer keeps to its family.
+func TestRenderer_KeepsToItsFamily(t *testing.T) {
 	facts := &service.NodeFacts{}
 	facts.NodePorts[service.IPv4].All, facts.NodePorts[service.IPv6].All = true, true
 	if got := rendered(service.IPv6, exposed(service.IPv4, nil), facts); len(got) != 0 {
@@ -142,7 +146,8 @@ func TestRendererKeepsToItsFamily(t *testing.T) {
 	}
 }
 
-func TestObjectsAreReadBack(t *testing.T) {
+// TestParseBody_RoundTrip: objects are read back.
+func TestParseBody_RoundTrip(t *testing.T) {
 	one, two := netip.MustParseAddrPort("[2001:db8::10]:30053"), netip.MustParseAddrPort("[2001:db8::11]:53")
 	for _, want := range []targets{
 		{to: []netip.AddrPort{one}}, {to: []netip.AddrPort{one, two}}, {to: []netip.AddrPort{one, two}, affinity: 90 * time.Second},
@@ -154,7 +159,8 @@ func TestObjectsAreReadBack(t *testing.T) {
 	}
 }
 
-func TestObjectsThatMakeNoSenseAreRefused(t *testing.T) {
+// TestParseBody_Invalid: objects that make no sense are refused.
+func TestParseBody_Invalid(t *testing.T) {
 	for _, text := range []string{"", "to ", "192.0.2.1:80", "to 192.0.2.1", "to web:80", "to 127.0.0.1:80", "to [::1]:80",
 		"to 192.0.2.1:80 127.0.0.1:80", "to 192.0.2.1:80 for ever"} {
 		if got, err := parseBody(text); err == nil {

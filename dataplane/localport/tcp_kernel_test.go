@@ -27,9 +27,9 @@ func (w *world) forward(protocol service.Protocol) *dataplane.Object {
 	return o
 }
 
-// TestKernelTCPPassesTheEndOfEachDirectionOn: a client that has finished sending gets the whole
-// answer, and a server that has finished still receives.
-func TestKernelTCPPassesTheEndOfEachDirectionOn(t *testing.T) {
+// TestKernelTCP_PassesHalfCloseOn: kernel TCP passes the end of each direction on. A client that has finished
+// sending gets the whole answer, and a server that has finished still receives.
+func TestKernelTCP_PassesHalfCloseOn(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		rest := make(chan string, 1)
 		w.serve(netip.AddrPortFrom(w.own(), nodePort), func(conn *net.TCPConn) {
@@ -82,8 +82,8 @@ func TestKernelTCPPassesTheEndOfEachDirectionOn(t *testing.T) {
 	})
 }
 
-// TestKernelTCPCarriesMuchBothWays at the same time.
-func TestKernelTCPCarriesMuchBothWays(t *testing.T) {
+// TestKernelTCP_CarriesMuchBothWays: kernel TCP carries much both ways at the same time.
+func TestKernelTCP_CarriesMuchBothWays(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	w.serve(netip.AddrPortFrom(w.own(), nodePort), func(conn *net.TCPConn) {
 		if _, err := io.Copy(conn, conn); err != nil {
@@ -128,7 +128,8 @@ func (w *world) expectReset(port uint16, when string) {
 	}
 }
 
-func TestKernelTCPFailuresAreResets(t *testing.T) {
+// TestKernelTCP_FailuresAreResets: kernel TCP failures are resets.
+func TestKernelTCP_FailuresAreResets(t *testing.T) {
 	eachFamily(t, localport.Config{DialTimeout: 500 * time.Millisecond}, func(w *world) {
 		o := w.forward(service.TCP)
 		w.expectReset(nodePort, "the target refuses")
@@ -159,8 +160,9 @@ func TestKernelTCPFailuresAreResets(t *testing.T) {
 	})
 }
 
-// TestKernelTCPClientsWhoLeaveEndTheConnection: the target sees a failure.
-func TestKernelTCPClientsWhoLeaveEndTheConnection(t *testing.T) {
+// TestKernelTCP_LeavingClientEndsConnection: kernel TCP clients who leave end the connection. The target sees a
+// failure.
+func TestKernelTCP_LeavingClientEndsConnection(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	seen := make(chan error, 1)
 	w.serve(netip.AddrPortFrom(w.own(), nodePort), func(conn *net.TCPConn) {
@@ -178,8 +180,9 @@ func TestKernelTCPClientsWhoLeaveEndTheConnection(t *testing.T) {
 	}
 }
 
-// TestKernelTCPConnectionsOutliveTheirListener and a change of its target, but not the writer.
-func TestKernelTCPConnectionsOutliveTheirListener(t *testing.T) {
+// TestKernelTCP_ConnectionOutlivesListener: kernel TCP connections outlive their listener and a change of its
+// target, but not the writer.
+func TestKernelTCP_ConnectionOutlivesListener(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 		second := w.backend("second", netip.AddrPortFrom(w.second(), nodePort))
@@ -206,9 +209,9 @@ func TestKernelTCPConnectionsOutliveTheirListener(t *testing.T) {
 	})
 }
 
-// TestKernelTCPBounds: a client beyond a bound is reset. When another client has left, a new one is
-// served.
-func TestKernelTCPBounds(t *testing.T) {
+// TestKernelTCP_Bounds: kernel TCP bounds. A client beyond a bound is reset. When another client has left, a new
+// one is served.
+func TestKernelTCP_Bounds(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Connections: 3, ConnectionsPerListener: 2})
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 	w.write(w.want(w.listener(service.TCP, nodePort, backend.Addr())), w.want(w.listener(service.TCP, 30081, backend.Addr())))

@@ -79,7 +79,8 @@ func (c *datagramClient) ask(question string) string {
 // whoAsks answers with the address of its client: one per session.
 func whoAsks(_ []byte, from net.Addr) []byte { return []byte(from.String()) }
 
-func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
+// TestKernelUDP_AnswersReachTheirClients: kernel UDP answers go to their clients.
+func TestKernelUDP_AnswersReachTheirClients(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, from net.Addr) []byte {
 			return fmt.Appendf(nil, "%s to %s", question, from)
@@ -111,8 +112,9 @@ func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
 	})
 }
 
-// TestKernelUDPCarriesEverySize: from an empty datagram to the largest that the family allows.
-func TestKernelUDPCarriesEverySize(t *testing.T) {
+// TestKernelUDP_CarriesEverySize: kernel UDP carries every size. From an empty datagram to the largest that the
+// family allows.
+func TestKernelUDP_CarriesEverySize(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, _ net.Addr) []byte { return question })
 		w.forward(service.UDP)
@@ -134,8 +136,8 @@ func TestKernelUDPCarriesEverySize(t *testing.T) {
 	})
 }
 
-// TestKernelUDPSessionsExpire without traffic (see TestExpiry in package relay).
-func TestKernelUDPSessionsExpire(t *testing.T) {
+// TestKernelUDP_SessionsExpire: kernel UDP sessions expire without traffic (see TestSession_Expiry in package relay).
+func TestKernelUDP_SessionsExpire(t *testing.T) {
 	const unreplied = 200 * time.Millisecond
 	w := newWorld(t, service.IPv4, localport.Config{Unreplied: unreplied, Replied: time.Hour})
 	w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), whoAsks)
@@ -151,8 +153,8 @@ func TestKernelUDPSessionsExpire(t *testing.T) {
 	}
 }
 
-// TestKernelUDPBounds: at a bound, a new session replaces the one that was silent longest.
-func TestKernelUDPBounds(t *testing.T) {
+// TestKernelUDP_Bounds: kernel UDP bounds. At a bound, a new session replaces the one that was silent longest.
+func TestKernelUDP_Bounds(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Sessions: 3, SessionsPerListener: 2})
 	target := netip.AddrPortFrom(w.own(), nodePort)
 	w.datagramServer(target, whoAsks)
@@ -184,8 +186,8 @@ func TestKernelUDPBounds(t *testing.T) {
 	}
 }
 
-// TestKernelUDPRefusalEndsTheSession, and the next datagram begins a new one.
-func TestKernelUDPRefusalEndsTheSession(t *testing.T) {
+// TestKernelUDP_RefusalEndsSession: kernel UDP refusal ends the session, and the next datagram begins a new one.
+func TestKernelUDP_RefusalEndsSession(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.forward(service.UDP)
 		c := w.datagramClient(nodePort)
@@ -200,8 +202,8 @@ func TestKernelUDPRefusalEndsTheSession(t *testing.T) {
 	})
 }
 
-// TestKernelUDPSessionsFollowTheTarget, and end with the listener.
-func TestKernelUDPSessionsFollowTheTarget(t *testing.T) {
+// TestKernelUDP_SessionsFollowTarget: kernel UDP sessions follow the target, and end with the listener.
+func TestKernelUDP_SessionsFollowTarget(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		for _, own := range []netip.Addr{w.own(), w.second()} {
 			w.datagramServer(netip.AddrPortFrom(own, nodePort), func([]byte, net.Addr) []byte { return []byte(own.String()) })

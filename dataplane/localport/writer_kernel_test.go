@@ -19,7 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestKernelListenersComeMoveAndGo(t *testing.T) {
+// TestKernelWriter_ListenersComeMoveAndGo: kernel listeners come move and go.
+func TestKernelWriter_ListenersComeMoveAndGo(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 		second := w.backend("second", netip.AddrPortFrom(w.second(), nodePort))
@@ -55,9 +56,9 @@ func TestKernelListenersComeMoveAndGo(t *testing.T) {
 	})
 }
 
-// TestKernelListenersAreOfOneFamily: a listener on ::1 leaves 127.0.0.1 and the addresses of the
-// node to others.
-func TestKernelListenersAreOfOneFamily(t *testing.T) {
+// TestKernelWriter_ListenersOfOneFamily: kernel listeners are of one family. A listener on ::1 leaves 127.0.0.1
+// and the addresses of the node to others.
+func TestKernelWriter_ListenersOfOneFamily(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.write(w.want(w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), 1))),
 			w.want(w.listener(service.UDP, nodePort, netip.AddrPortFrom(w.own(), 1))))
@@ -67,9 +68,9 @@ func TestKernelListenersAreOfOneFamily(t *testing.T) {
 	})
 }
 
-// TestKernelTakenPortIsRefusedAlone: the suspect is proven, and everything else of the batch lands.
-// With the suspect's change it lands once the port is free.
-func TestKernelTakenPortIsRefusedAlone(t *testing.T) {
+// TestKernelWriter_TakenPortRefusedAlone: kernel taken port is refused alone. The suspect is proven, and
+// everything else of the batch lands. With the suspect's change it lands once the port is free.
+func TestKernelWriter_TakenPortRefusedAlone(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			eachFamily(t, localport.Config{}, func(w *world) { w.expectSuspect(protocol) })
@@ -110,8 +111,9 @@ func (w *world) expectSuspect(protocol service.Protocol) {
 	check(w, second.Close())
 }
 
-// TestKernelMissingLoopbackHasNoSuspect: what the host lacks is retried later.
-func TestKernelMissingLoopbackHasNoSuspect(t *testing.T) {
+// TestKernelWriter_MissingLoopbackNoSuspect: kernel missing loopback has no suspect. What the host lacks is
+// retried later.
+func TestKernelWriter_MissingLoopbackNoSuspect(t *testing.T) {
 	w := newWorld(t, service.IPv6, localport.Config{})
 	check(w, localport.Probe(service.IPv6, w.node.Do))
 	check(w, w.node.Sysctl("net.ipv6.conf.lo.disable_ipv6", "1"))
@@ -128,9 +130,9 @@ func TestKernelMissingLoopbackHasNoSuspect(t *testing.T) {
 	w.write(change)
 }
 
-// TestKernelUselessObjectsAreRejected: those of another family, and those that would lead back
-// here.
-func TestKernelUselessObjectsAreRejected(t *testing.T) {
+// TestKernelWriter_RejectsUselessObjects: kernel useless objects are rejected. Those of another family, and those
+// that would lead back here.
+func TestKernelWriter_RejectsUselessObjects(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	foreign := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
 	foreign.ID.Name = "tcp/[::1]:30080"
@@ -142,8 +144,8 @@ func TestKernelUselessObjectsAreRejected(t *testing.T) {
 	}
 }
 
-// TestKernelCloseIsTheEnd of all listeners, and of opening.
-func TestKernelCloseIsTheEnd(t *testing.T) {
+// TestKernelWriter_CloseIsFinal: kernel close is the end of all listeners, and of opening.
+func TestKernelWriter_CloseIsFinal(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	o := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
 	w.write(w.want(o))
@@ -159,9 +161,9 @@ func TestKernelCloseIsTheEnd(t *testing.T) {
 	check(t, w.writer.Close())
 }
 
-// TestKernelDeadListenersAreSeenAndReopened: Watch reports a dead listener, Read does not list it,
-// and writing it again reopens it.
-func TestKernelDeadListenersAreSeenAndReopened(t *testing.T) {
+// TestKernelWriter_DeadListenersReopened: kernel dead listeners are seen and reopened. Watch reports a dead
+// listener, Read does not list it, and writing it again reopens it.
+func TestKernelWriter_DeadListenersReopened(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 		change := w.want(w.listener(service.TCP, nodePort, backend.Addr()))

@@ -57,7 +57,8 @@ func scripted(h *Relay, failures ...error) *Listener {
 	return l
 }
 
-func TestListenersOutliveWhatPasses(t *testing.T) {
+// TestListener_SurvivesTransientErrors: listeners outlive what passes.
+func TestListener_SurvivesTransientErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(Config{Report: func(f Failure) { t.Errorf("reported %+v", f) }})
 		l := scripted(h, unix.EMFILE, unix.ENFILE, unix.ECONNABORTED)
@@ -81,8 +82,8 @@ func TestListenersOutliveWhatPasses(t *testing.T) {
 	})
 }
 
-// TestListenersReportTheirDeath: by an error that does not pass, or a panic.
-func TestListenersReportTheirDeath(t *testing.T) {
+// TestListener_ReportsDeath: listeners report their death. By an error that does not pass, or a panic.
+func TestListener_ReportsDeath(t *testing.T) {
 	for name, failure := range map[string]error{"error": unix.EINVAL, "closed by somebody else": net.ErrClosed, "panic": nil} {
 		t.Run(name, func(t *testing.T) {
 			var reported Failure
@@ -108,7 +109,8 @@ func TestListenersReportTheirDeath(t *testing.T) {
 	}
 }
 
-func TestBackoffEndsWithItsContext(t *testing.T) {
+// TestBackoff_EndsWithContext: backoff ends with its context.
+func TestBackoff_EndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var ended atomic.Bool

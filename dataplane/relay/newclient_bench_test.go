@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// BenchmarkUDPNewClient is the question and the answer of a client that has no session: below the
+// BenchmarkUDP_NewClient: UDP new client is the question and the answer of a client that has no session: below the
 // limit of sessions, and at it, where the client replaces another one.
-func BenchmarkUDPNewClient(b *testing.B) {
+func BenchmarkUDP_NewClient(b *testing.B) {
 	const sessions = 1 << 14
 	for name, before := range map[string]int{"below the limit": 0, "at the limit": sessions} {
 		b.Run(name, func(b *testing.B) {

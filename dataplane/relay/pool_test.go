@@ -23,7 +23,8 @@ func take(b *Budget, client string, times int) string {
 	return ""
 }
 
-func TestPoolBoundsClientsFirst(t *testing.T) {
+// TestPool_ClientLimitFirst: pool bounds clients first.
+func TestPool_ClientLimitFirst(t *testing.T) {
 	p := NewPool(Limits{Total: 40, PerBudget: 10, PerClient: 3})
 	web, db := p.Budget(), p.Budget()
 	for i, c := range []struct {
@@ -54,8 +55,8 @@ func TestPoolBoundsClientsFirst(t *testing.T) {
 	}
 }
 
-// TestPoolBoundsPrefixes: a host may use all addresses of an IPv6 /64.
-func TestPoolBoundsPrefixes(t *testing.T) {
+// TestPool_IPv6PrefixLimit: pool bounds prefixes. A host may use all addresses of an IPv6 /64.
+func TestPool_IPv6PrefixLimit(t *testing.T) {
 	b := NewPool(Limits{Total: 1000, PerClient: 2}).Budget()
 	for i := range 2 * prefixFactor {
 		if got := take(b, fmt.Sprintf("2001:db8::%x", i+1), 1); got != "" {
@@ -72,8 +73,8 @@ func TestPoolBoundsPrefixes(t *testing.T) {
 	}
 }
 
-// TestPoolKeepsAReserve for budgets with few: four with many do not have all.
-func TestPoolKeepsAReserve(t *testing.T) {
+// TestPool_ReserveForSmallBudgets: pool keeps a reserve for budgets with few: four with many do not have all.
+func TestPool_ReserveForSmallBudgets(t *testing.T) {
 	p := NewPool(Limits{Total: 400, PerBudget: 100})
 	for range 4 {
 		b := p.Budget()
@@ -134,7 +135,8 @@ func (f *flows) open(t *testing.T, b *Budget, client string) (opened *flow, repl
 	return opened, replaced
 }
 
-func TestPoolReplacesFairly(t *testing.T) {
+// TestPool_FairReplacement: pool replaces fairly.
+func TestPool_FairReplacement(t *testing.T) {
 	p := NewPool(Limits{Total: 6, PerBudget: 4, PerClient: 2})
 	web, db, dns := p.Budget(), p.Budget(), p.Budget()
 	f := &flows{}
@@ -168,9 +170,9 @@ func TestPoolReplacesFairly(t *testing.T) {
 	}
 }
 
-// TestPoolReplacesAtAConstantCost: the number of occupants and their activity do not count. The test
-// counts the steps of the pool and its questions to occupants.
-func TestPoolReplacesAtAConstantCost(t *testing.T) {
+// TestPool_ConstantReplacementCost: pool replaces at a constant cost. The number of occupants and their activity
+// do not count. The test counts the steps of the pool and its questions to occupants.
+func TestPool_ConstantReplacementCost(t *testing.T) {
 	const clients = 1000
 	cost := func(most int) (steps, looked int) {
 		p := NewPool(Limits{Total: most, PerBudget: most, PerClient: 1})
@@ -206,8 +208,8 @@ func TestPoolReplacesAtAConstantCost(t *testing.T) {
 	}
 }
 
-// TestPoolUnderPressure: no limit is exceeded, and nothing is lost or left.
-func TestPoolUnderPressure(t *testing.T) {
+// TestPool_UnderPressure: pool under pressure. No limit is exceeded, and nothing is lost or left.
+func TestPool_UnderPressure(t *testing.T) {
 	const total = 3
 	p := NewPool(Limits{Total: total, PerBudget: 2, PerClient: 2})
 	var held, most atomic.Int64
@@ -238,8 +240,8 @@ func TestPoolUnderPressure(t *testing.T) {
 	}
 }
 
-// TestPoolMovesSlots to a budget that is full as well.
-func TestPoolMovesSlots(t *testing.T) {
+// TestPool_MoveToFullBudget: pool moves slots to a budget that is full as well.
+func TestPool_MoveToFullBudget(t *testing.T) {
 	p := NewPool(Limits{Total: 4, PerBudget: 1, PerClient: 4})
 	from, to := p.Budget(), p.Budget()
 	slot, other := &Slot{}, &Slot{}
@@ -257,8 +259,9 @@ func TestPoolMovesSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsAreGivenWhileTheyMove: a listener may die while another Service takes it over.
-func TestSlotsAreGivenWhileTheyMove(t *testing.T) {
+// TestPool_ReleaseDuringMove: slots are given while they move. A listener may die while another Service takes it
+// over.
+func TestPool_ReleaseDuringMove(t *testing.T) {
 	p := NewPool(Limits{})
 	from, to := p.Budget(), p.Budget()
 	for range 100 {

@@ -65,8 +65,8 @@ func tcpTarget(b *testing.B, serve func(net.Conn)) func(inside func(func() error
 	}
 }
 
-// BenchmarkTCPBulk is one connection that only sends.
-func BenchmarkTCPBulk(b *testing.B) {
+// BenchmarkTCP_Bulk is one connection that only sends.
+func BenchmarkTCP_Bulk(b *testing.B) {
 	conn := startBench(b, service.TCP, tcpTarget(b, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }))("tcp")
 	buffer := make([]byte, 256<<10)
 	b.SetBytes(int64(len(buffer)))
@@ -77,8 +77,8 @@ func BenchmarkTCPBulk(b *testing.B) {
 	}
 }
 
-// BenchmarkTCPAsk is one connection with one small question at a time.
-func BenchmarkTCPAsk(b *testing.B) {
+// BenchmarkTCP_RequestResponse is one connection with one small question at a time.
+func BenchmarkTCP_RequestResponse(b *testing.B) {
 	conn := startBench(b, service.TCP, tcpTarget(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))("tcp")
 	buffer := make([]byte, 64)
 	for b.Loop() {

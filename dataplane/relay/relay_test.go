@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-func TestTasksReportsPanicsAndGoesOn(t *testing.T) {
+// TestTasks_ContinueAfterReportedPanic: tasks reports panics and goes on.
+func TestTasks_ContinueAfterReportedPanic(t *testing.T) {
 	reports := make(chan Failure, 1)
 	c := newTasks(func(f Failure) { reports <- f })
 	ended := make(chan error, 1)
@@ -30,7 +31,8 @@ func TestTasksReportsPanicsAndGoesOn(t *testing.T) {
 	c.close()
 }
 
-func TestTasksWaitsForItsOwn(t *testing.T) {
+// TestTasks_CloseWaits: tasks waits for its own.
+func TestTasks_CloseWaits(t *testing.T) {
 	c := newTasks(func(f Failure) { t.Errorf("reported %+v", f) })
 	done := false
 	c.run("", func() error {

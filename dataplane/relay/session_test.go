@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestActiveSessionsMakeNoRoom as long as there are idle ones, even if they are the oldest.
-func TestActiveSessionsMakeNoRoom(t *testing.T) {
+// TestSession_IdleReplacedBeforeActive: active sessions make no room as long as there are idle ones, even if they
+// are the oldest.
+func TestSession_IdleReplacedBeforeActive(t *testing.T) {
 	const sessions, active = 64, 2 * candidatesMax
 	node := netnstest.New(t, "node")
 	r := New(Config{Inside: node.Do, SessionsPerListener: sessions})
@@ -62,9 +63,9 @@ func TestActiveSessionsMakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestExpiry of a session as of a flow of conntrack: one that was answered lives longer, but only once it is two seconds
-// old.
-func TestExpiry(t *testing.T) {
+// TestSession_Expiry of a session as of a flow of conntrack: one that was answered lives longer, but only once it
+// is two seconds old.
+func TestSession_Expiry(t *testing.T) {
 	began := time.Now()
 	for _, c := range []struct {
 		replied bool
@@ -83,8 +84,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTargetsThatCannotBeDialed go to another one.
-func TestSessionsOfTargetsThatCannotBeDialed(t *testing.T) {
+// TestSession_UndialableTargetSkipped: sessions of targets that cannot be dialed go to another one.
+func TestSession_UndialableTargetSkipped(t *testing.T) {
 	node := netnstest.New(t, "node")
 	echo := startEcho(t, node)
 	var failed []error

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestASuccessorTakesSocketsOver: a client that connects while nobody accepts is served once the
-// successor has the socket, a session of the former owner gets its answers, and the successor gets
+// TestSockets_TakenOverBySuccessor: a successor takes sockets over. A client that connects while nobody accepts is
+// served once the successor has the socket, a session of the former owner gets its answers, and the successor gets
 // further datagrams.
-func TestASuccessorTakesSocketsOver(t *testing.T) {
+func TestSockets_TakenOverBySuccessor(t *testing.T) {
 	former, next := echo(t, "former"), echo(t, "next")
 	pool := &Sockets{}
 	first, second := New(Config{}), New(Config{Sockets: pool})

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestDatagramsAreNotLostToASessionThatEnds between look-up and use: a new session sends them.
-func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
+// TestUDPServer_DatagramAtSessionEnd: datagrams are not lost to a session that ends between look-up and use: a new
+// session sends them.
+func TestUDPServer_DatagramAtSessionEnd(t *testing.T) {
 	node := netnstest.New(t, "node")
 	received, err := node.ListenPacket("udp", "127.0.0.1:30053")
 	if err != nil {

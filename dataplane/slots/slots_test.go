@@ -51,7 +51,8 @@ func writes(before, after map[int]service.Endpoint) int {
 	return count
 }
 
-func TestEveryEndpointHasASlot(t *testing.T) {
+// TestAssign_EveryEndpointHasSlot: every endpoint has a slot.
+func TestAssign_EveryEndpointHasSlot(t *testing.T) {
 	for _, count := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 14, 15, 28, 29, 100, 1000, 5000} {
 		assigned := Assign(endpoints(count))
 		slices.Sort(assigned)
@@ -64,7 +65,8 @@ func TestEveryEndpointHasASlot(t *testing.T) {
 	}
 }
 
-func TestTheOrderOfEndpointsDoesNotMatter(t *testing.T) {
+// TestAssign_OrderIndependent: the order of endpoints does not matter.
+func TestAssign_OrderIndependent(t *testing.T) {
 	property := func(seed uint64, size uint16) bool {
 		random := rand.New(rand.NewPCG(seed, 0))
 		list := endpoints(int(size)%300 + 1)
@@ -77,9 +79,9 @@ func TestTheOrderOfEndpointsDoesNotMatter(t *testing.T) {
 	}
 }
 
-// TestFewSlotsMove counts what replacing one endpoint writes. An endpoint that
-// comes and one that goes are two slots in any case, one if they share it.
-func TestFewSlotsMove(t *testing.T) {
+// TestAssign_ReplacementMovesFewSlots counts what replacing one endpoint writes. An endpoint that comes and one
+// that goes are two slots in any case, one if they share it.
+func TestAssign_ReplacementMovesFewSlots(t *testing.T) {
 	for _, count := range []int{2, 3, 4, 8, 10, 16, 100, 1000, 5000} {
 		rounds := min(500, 100000/count)
 		list := endpoints(count)
@@ -100,9 +102,9 @@ func TestFewSlotsMove(t *testing.T) {
 	}
 }
 
-// TestGrowthMovesAFraction scales up by one: within a size few slots move, at
-// the step to the next size a part of them.
-func TestGrowthMovesAFraction(t *testing.T) {
+// TestAssign_GrowthMovesFraction: growth moves a fraction scales up by one: within a size few slots move, at the
+// step to the next size a part of them.
+func TestAssign_GrowthMovesFraction(t *testing.T) {
 	before := table(nil)
 	within, steps := 0, 0
 	for count := 1; count <= 1200; count++ {
@@ -134,7 +136,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestSizeIsBounded(t *testing.T) {
+// TestSize_Bounded: size is bounded.
+func TestSize_Bounded(t *testing.T) {
 	sizes := map[int]bool{}
 	for n := 1; n <= 10000; n++ {
 		size := Size(n)
@@ -148,8 +151,8 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestTriesKeepTheBias works out how often slot 0 is picked.
-func TestTriesKeepTheBias(t *testing.T) {
+// TestTries_KeepBias: tries keep the bias works out how often slot 0 is picked.
+func TestTries_KeepBias(t *testing.T) {
 	for n := 1; n <= 6000; n++ {
 		size := Size(n)
 		last := math.Pow(1-float64(n)/float64(size), float64(Tries(size)))

@@ -33,9 +33,9 @@ func counts(table []int, n int) []int {
 	return c
 }
 
-// TestHashedTableMovesFewClients removes each of a few endpoints. The clients that move are at most those of its
-// share and 2 % of all.
-func TestHashedTableMovesFewClients(t *testing.T) {
+// TestHashedTable_RemovalMovesFewClients: hashed table moves few clients removes each of a few endpoints. The
+// clients that move are at most those of its share and 2 % of all.
+func TestHashedTable_RemovalMovesFewClients(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 7, 10, 33, 100, 128, 129, 130, 200, 256, 257, 258, 513} {
 		extra, worst, largest := 0.0, 0.0, 0.0
 		tries := 0
@@ -72,9 +72,9 @@ func TestHashedTableMovesFewClients(t *testing.T) {
 	}
 }
 
-// TestExactShares: shares of tables that do not hash are exact where that takes few slots, and otherwise within one
-// slot.
-func TestExactShares(t *testing.T) {
+// TestTable_ExactShares: shares of tables that do not hash are exact where that takes few slots, and otherwise
+// within one slot.
+func TestTable_ExactShares(t *testing.T) {
 	for _, weights := range [][]uint16{{1, 3, 6}, {2, 6, 12}, {0, 0, 0, 0, 0}, {5}, {100, 100, 1}, {65535, 1}, {1000, 999, 997, 3}} {
 		all := population(len(weights), 1)
 		total := 0
@@ -95,8 +95,8 @@ func TestExactShares(t *testing.T) {
 	}
 }
 
-// TestTablesAreBounded: hashed tables, and the time that they take.
-func TestTablesAreBounded(t *testing.T) {
+// TestTable_SizeAndTimeBounded: tables are bounded. Hashed tables, and the time that they take.
+func TestTable_SizeAndTimeBounded(t *testing.T) {
 	for _, n := range append(testenv.Variants(4096, 20_000), 10, 1000) {
 		all := population(n, 3)
 		for _, hashed := range []bool{true, false} {
@@ -110,8 +110,8 @@ func TestTablesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAnyWeights: each table is full, and no endpoint exceeds its part by more than the bound.
-func TestAnyWeights(t *testing.T) {
+// TestTable_AnyWeights: each table is full, and no endpoint exceeds its part by more than the bound.
+func TestTable_AnyWeights(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		all := population(1+r.IntN(60), r.Uint64N(1000))
@@ -135,8 +135,9 @@ func TestAnyWeights(t *testing.T) {
 	}
 }
 
-// TestTableDependsOnTheSetAlone: neither the order of the endpoints nor history matters.
-func TestTableDependsOnTheSetAlone(t *testing.T) {
+// TestTable_DependsOnSetAlone: table depends on the set alone. Neither the order of the endpoints nor history
+// matters.
+func TestTable_DependsOnSetAlone(t *testing.T) {
 	all := population(30, 5)
 	all[3].Weight = 7
 	for _, hashed := range []bool{true, false} {
@@ -151,8 +152,9 @@ func TestTableDependsOnTheSetAlone(t *testing.T) {
 	}
 }
 
-// TestJenkinsAtItsEnds: TestNodesAgreeOnTheEndpointOfAClient compares it with the kernel.
-func TestJenkinsAtItsEnds(t *testing.T) {
+// TestJenkins_BoundaryValues: jenkins at its ends. TestBalancing_NodesAgreeOnEndpoint compares it with the
+// kernel.
+func TestJenkins_BoundaryValues(t *testing.T) {
 	if got := Jenkins(nil, 0); got != 0xdeadbeef {
 		t.Errorf("%#x", got)
 	}

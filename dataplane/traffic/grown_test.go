@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestGrownOnlyGrows: totals go on when counters begin again, or are missing for a while.
-func TestGrownOnlyGrows(t *testing.T) {
+// TestGrown_Monotonic: grown only grows. Totals go on when counters begin again, or are missing for a while.
+func TestGrown_Monotonic(t *testing.T) {
 	var g Grown[string]
 	for i, step := range []struct{ read, want uint64 }{{5, 5}, {8, 8}, {2, 10}, {2, 10}, {9, 17}, {0, 17}, {1, 18}} {
 		got := g.Add(map[string]Counts{"a": {Connections: step.read}, "b": {Connections: 1}})

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSketchKeepsItsBounds compares sketches with exact sums, for streams from even to very uneven ones.
-func TestSketchKeepsItsBounds(t *testing.T) {
+// TestSketch_ErrorBounds compares sketches with exact sums, for streams from even to very uneven ones.
+func TestSketch_ErrorBounds(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		slots, keys, stream := 1+r.IntN(40), 1+r.IntN(400), 1+r.IntN(5000)

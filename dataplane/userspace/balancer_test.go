@@ -50,7 +50,8 @@ func firsts(x *balancer, client netip.Addr, n int) map[netip.AddrPort]int {
 	return got
 }
 
-func TestClientsGoRound(t *testing.T) {
+// TestBalancer_RoundRobin: clients go round.
+func TestBalancer_RoundRobin(t *testing.T) {
 	x := balance(&Table{To: []netip.AddrPort{a, b, c, d}})
 	for endpoint, n := range firsts(x, client, 40) {
 		if n != 10 {
@@ -65,8 +66,8 @@ func TestClientsGoRound(t *testing.T) {
 	}
 }
 
-// TestFailingEndpointsAreTheLastToTry: for a while, or until they accept.
-func TestFailingEndpointsAreTheLastToTry(t *testing.T) {
+// TestBalancer_FailingEndpointsLast: failing endpoints are the last to try. For a while, or until they accept.
+func TestBalancer_FailingEndpointsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := balance(&Table{To: []netip.AddrPort{a, b, c}})
 		x.Failed(a, nil, true)
@@ -100,7 +101,7 @@ func TestFailingEndpointsAreTheLastToTry(t *testing.T) {
 	})
 }
 
-func TestAffinity(t *testing.T) {
+func TestBalancer_Affinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
 		x := balance(table)
@@ -131,7 +132,8 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-func TestAffinityIsBounded(t *testing.T) {
+// TestBalancer_AffinityBounded: affinity is bounded.
+func TestBalancer_AffinityBounded(t *testing.T) {
 	x := balance(&Table{Affinity: 10800, To: []netip.AddrPort{a}})
 	from := ip("10.0.0.0")
 	for range clientsMax + 10 {
@@ -143,8 +145,8 @@ func TestAffinityIsBounded(t *testing.T) {
 	}
 }
 
-// TestConnectionsDrain until the deadline; an endpoint that is back keeps them.
-func TestConnectionsDrain(t *testing.T) {
+// TestBalancer_Drain until the deadline; an endpoint that is back keeps them.
+func TestBalancer_Drain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := balanceFor(NewRegistry(Bounds{}), portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
 		cut := map[netip.AddrPort]*atomic.Int32{a: {}, b: {}}
@@ -177,8 +179,9 @@ func TestConnectionsDrain(t *testing.T) {
 	})
 }
 
-// TestServiceDrainDeadline: that of the Service holds, also if it changes while connections drain.
-func TestServiceDrainDeadline(t *testing.T) {
+// TestBalancer_ServiceDrainDeadline: Service drain deadline. That of the Service holds, also if it changes while
+// connections drain.
+func TestBalancer_ServiceDrainDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := func(d time.Duration) service.Drain { return service.Drain{Limited: true, After: d} }
 		x := balanceFor(NewRegistry(Bounds{}), portID, &Table{To: []netip.AddrPort{a, b}, Drain: in(time.Minute)}, never)
@@ -204,9 +207,8 @@ func TestServiceDrainDeadline(t *testing.T) {
 	})
 }
 
-// TestFiltersDropWhatTheTableDrops compares the filter, as the kernel would run it, with the choice
-// of endpoints.
-func TestFiltersDropWhatTheTableDrops(t *testing.T) {
+// TestFilter_MatchesTable compares the filter, as the kernel would run it, with the choice of endpoints.
+func TestFilter_MatchesTable(t *testing.T) {
 	some := []netip.AddrPort{a}
 	for _, family := range service.Families {
 		ranges := service.PerFamily[[]string]{
@@ -275,8 +277,8 @@ func passes(t *testing.T, f []unix.SockFilter, from netip.Addr) bool {
 	return n > 0
 }
 
-// TestLongFiltersAreLeftToTheBalancer: the kernel would refuse them.
-func TestLongFiltersAreLeftToTheBalancer(t *testing.T) {
+// TestFilter_TooLongLeftToBalancer: long filters are left to the balancer. The kernel would refuse them.
+func TestFilter_TooLongLeftToBalancer(t *testing.T) {
 	var many []netip.Prefix
 	for from := ip("10.0.0.0"); len(many) < filterMax; from = from.Next() {
 		many = append(many, single(from))
@@ -289,9 +291,9 @@ func TestLongFiltersAreLeftToTheBalancer(t *testing.T) {
 	}
 }
 
-// TestHashesFollowTheKernel: a client gets the endpoint that nftables mode chooses; see package slots. Only endpoints
-// that fail give way to the next ones.
-func TestHashesFollowTheKernel(t *testing.T) {
+// TestBalancer_HashMatchesKernel: hashes follow the kernel. A client gets the endpoint that nftables mode chooses;
+// see package slots. Only endpoints that fail give way to the next ones.
+func TestBalancer_HashMatchesKernel(t *testing.T) {
 	const seed = 99
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
 		table := &Table{By: by, Seed: seed, To: []netip.AddrPort{a, b, c, d}}
@@ -318,8 +320,8 @@ func TestHashesFollowTheKernel(t *testing.T) {
 	}
 }
 
-// TestWeightsInTurn: turns follow the weights, which a body has.
-func TestWeightsInTurn(t *testing.T) {
+// TestBalancer_WeightedTurns: weights in turn. Turns follow the weights, which a body has.
+func TestBalancer_WeightedTurns(t *testing.T) {
 	table := &Table{To: []netip.AddrPort{a, b, c}, Weights: map[netip.AddrPort]uint16{b: 3, c: 6}}
 	parsed, err := parseTable(table.body())
 	if err != nil || !maps.Equal(parsed.Weights, table.Weights) {

@@ -75,9 +75,9 @@ func (w *bounded) connect(at netip.AddrPort) {
 	w.Cleanup(func() { _ = session.Close() }) // the forwarder may have ended it
 }
 
-// TestKernelBoundsAreThoseOfTheService: the sum over its frontends and ports. Other Services are
-// served beside it, until the bound of all.
-func TestKernelBoundsAreThoseOfTheService(t *testing.T) {
+// TestKernelBounds_ConnectionsPerService: kernel bounds are those of the Service. The sum over its frontends and
+// ports. Other Services are served beside it, until the bound of all.
+func TestKernelBounds_ConnectionsPerService(t *testing.T) {
 	eachBounded(t, service.TCP, userspace.Bounds{Connections: 8, ConnectionsPerClient: 100}, func(w *bounded) {
 		w.connect(w.web[0])
 		w.connect(w.web[1])
@@ -97,9 +97,9 @@ func TestKernelBoundsAreThoseOfTheService(t *testing.T) {
 	})
 }
 
-// TestKernelSessionsAreBoundedByService: a further client replaces the least active session of the
-// Service, at whichever frontend, and no other Service's.
-func TestKernelSessionsAreBoundedByService(t *testing.T) {
+// TestKernelBounds_SessionsPerService: kernel sessions are bounded by Service. A further client replaces the least
+// active session of the Service, at whichever frontend, and no other Service's.
+func TestKernelBounds_SessionsPerService(t *testing.T) {
 	eachBounded(t, service.UDP, userspace.Bounds{Sessions: 8, ConnectionsPerClient: 100}, func(w *bounded) {
 		w.ask(w.others[0])
 		w.ask(w.web[0])
@@ -136,9 +136,9 @@ func (w *bounded) expectSessions(want ...netip.AddrPort) {
 	}
 }
 
-// TestKernelSessionsOfAllAreBoundedFairly: at the bound of the process, the Service that has most
-// loses a session. A Service that has none is served.
-func TestKernelSessionsOfAllAreBoundedFairly(t *testing.T) {
+// TestKernelBounds_TotalSessionsFair: kernel sessions of all are bounded fairly. At the bound of the process, the
+// Service that has most loses a session. A Service that has none is served.
+func TestKernelBounds_TotalSessionsFair(t *testing.T) {
 	eachBounded(t, service.UDP, userspace.Bounds{Sessions: 8, ConnectionsPerClient: 100}, func(w *bounded) {
 		web, o := w.web[0], w.others
 		for _, at := range []netip.AddrPort{o[0], web, web, o[1], o[1], o[2], o[2], o[3]} {
@@ -157,8 +157,9 @@ func TestKernelSessionsOfAllAreBoundedFairly(t *testing.T) {
 	})
 }
 
-// TestKernelServicesWithFewHaveAReserve: four Services at their bound do not have all connections.
-func TestKernelServicesWithFewHaveAReserve(t *testing.T) {
+// TestKernelBounds_ReserveForSmallServices: kernel Services with few have a reserve. Four Services at their bound
+// do not have all connections.
+func TestKernelBounds_ReserveForSmallServices(t *testing.T) {
 	eachBounded(t, service.TCP, userspace.Bounds{Connections: 40, ConnectionsPerClient: 100}, func(w *bounded) {
 		for _, at := range w.others[:3] {
 			for range 10 {
@@ -174,8 +175,8 @@ func TestKernelServicesWithFewHaveAReserve(t *testing.T) {
 	})
 }
 
-// TestKernelClientsAreBounded over all Services, and others are served next to them.
-func TestKernelClientsAreBounded(t *testing.T) {
+// TestKernelBounds_Clients: kernel clients are bounded over all Services, and others are served next to them.
+func TestKernelBounds_Clients(t *testing.T) {
 	bounds := userspace.Bounds{Connections: 400, Sessions: 400, ConnectionsPerClient: 3}
 	eachBounded(t, service.TCP, bounds, func(w *bounded) {
 		w.connect(w.web[0])
@@ -200,9 +201,9 @@ func TestKernelClientsAreBounded(t *testing.T) {
 	})
 }
 
-// TestKernelListenersAreBounded: a Service beyond the bound is refused alone, and served once there
-// is room.
-func TestKernelListenersAreBounded(t *testing.T) {
+// TestKernelBounds_Listeners: kernel listeners are bounded. A Service beyond the bound is refused alone, and
+// served once there is room.
+func TestKernelBounds_Listeners(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 1})})
@@ -224,9 +225,9 @@ func TestKernelListenersAreBounded(t *testing.T) {
 	}
 }
 
-// TestKernelListenersOfAServiceAreBounded: one Service does not have all of them, and one that takes
-// a listener over has it from then on.
-func TestKernelListenersOfAServiceAreBounded(t *testing.T) {
+// TestKernelBounds_ListenersPerService: kernel listeners of a Service are bounded. One Service does not have all
+// of them, and one that takes a listener over has it from then on.
+func TestKernelBounds_ListenersPerService(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 8})})

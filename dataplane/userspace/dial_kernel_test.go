@@ -13,8 +13,9 @@ import (
 
 var errForbidden = errors.New("forbidden")
 
-// TestKernelForbiddenEndpointsAreNotDialed: they count as failed, and another endpoint is tried.
-func TestKernelForbiddenEndpointsAreNotDialed(t *testing.T) {
+// TestKernelDial_ForbiddenEndpoint: kernel forbidden endpoints are not dialed. They count as failed, and another
+// endpoint is tried.
+func TestKernelDial_ForbiddenEndpoint(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			denied := make(chan *relay.DeniedError, 100)
@@ -56,8 +57,9 @@ func TestKernelForbiddenEndpointsAreNotDialed(t *testing.T) {
 	}
 }
 
-// TestKernelForbiddenAddressesInIPv6Form: a target is not dialed for how it is written.
-func TestKernelForbiddenAddressesInIPv6Form(t *testing.T) {
+// TestKernelDial_ForbiddenIPv4MappedAddress: kernel forbidden addresses in IPv6 form. A target is not dialed for
+// how it is written.
+func TestKernelDial_ForbiddenIPv4MappedAddress(t *testing.T) {
 	asked := make(chan netip.Addr, 10)
 	config := userspace.Config{}
 	config.Relay.MayDial = func(target netip.Addr) error {

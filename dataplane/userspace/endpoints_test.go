@@ -47,9 +47,9 @@ func growth(t *testing.T, prepare func(endpoints []service.Endpoint) (run func()
 	return float64(many) / float64(few)
 }
 
-// TestADatagramCostsTheSameWithManyEndpoints: whether its session stays is asked with each one. A search among all
-// endpoints would take 1,000 times as long.
-func TestADatagramCostsTheSameWithManyEndpoints(t *testing.T) {
+// TestBalancer_DatagramCostConstant: a datagram costs the same with many endpoints. Whether its session stays is
+// asked with each one. A search among all endpoints would take 1,000 times as long.
+func TestBalancer_DatagramCostConstant(t *testing.T) {
 	client := netip.MustParseAddr("192.0.2.1")
 	times := growth(t, func(endpoints []service.Endpoint) func() {
 		table := &Table{To: addrPorts(endpoints)}
@@ -67,8 +67,8 @@ func TestADatagramCostsTheSameWithManyEndpoints(t *testing.T) {
 	}
 }
 
-// TestSessionsStay with endpoints of their clients, and with those that serve and get no new ones.
-func TestSessionsStay(t *testing.T) {
+// TestBalancer_SessionsStay with endpoints of their clients, and with those that serve and get no new ones.
+func TestBalancer_SessionsStay(t *testing.T) {
 	at := netip.MustParseAddrPort
 	to, nearTo, kept, gone := at("10.0.0.1:53"), at("10.0.0.2:53"), at("10.0.0.3:53"), at("10.0.0.4:53")
 	near, far, denied := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.3.1")
@@ -93,9 +93,9 @@ func TestSessionsStay(t *testing.T) {
 	expect(far, nil)
 }
 
-// TestRenderingIsLinear in the endpoints of a UDP port, which are compared with those that serve. Comparing each with
-// each would take a million times as long.
-func TestRenderingIsLinear(t *testing.T) {
+// TestRenderer_LinearTime: rendering is linear in the endpoints of a UDP port, which are compared with those that
+// serve. Comparing each with each would take a million times as long.
+func TestRenderer_LinearTime(t *testing.T) {
 	times := growth(t, func(endpoints []service.Endpoint) func() {
 		v := &service.View{Key: service.Key{Namespace: "ns1", Name: "dns"}}
 		v.Ports[service.IPv4] = []service.PortView{{Protocol: service.UDP, Port: 53, ClusterIP: netip.MustParseAddr("10.96.0.9"),

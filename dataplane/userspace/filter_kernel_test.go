@@ -36,10 +36,10 @@ func rangesApart(family service.Family, n int) (lines []string) {
 	return lines
 }
 
-// TestKernelManySourceRanges: on kernels whose sockets have room for a small filter, a Service with
-// many ranges is served like others, keeps its ranges, and keeps nobody else from being served,
-// when it comes and when it changes.
-func TestKernelManySourceRanges(t *testing.T) {
+// TestKernelFilter_ManySourceRanges: kernel many source ranges. On kernels whose sockets have room for a small
+// filter, a Service with many ranges is served like others, keeps its ranges, and keeps nobody else from being
+// served, when it comes and when it changes.
+func TestKernelFilter_ManySourceRanges(t *testing.T) {
 	filtered := service.PerFamily[int]{250, 110} // a filter has room for so many
 	counts := service.PerFamily[[]int]{{250, 500}, {110, 200}}
 	if testenv.All() {
@@ -100,9 +100,9 @@ func testManyRanges(w *world, ranges []string, silent bool) {
 	w.names(w.client, "tcp", guarded, 1)
 }
 
-// TestKernelFilterWithoutRoom: a socket that has room for one filter keeps it across a change. A socket
-// without room for any is open all the same, and serves the clients within the ranges alone.
-func TestKernelFilterWithoutRoom(t *testing.T) {
+// TestKernelFilter_WithoutRoom: kernel filter without room. A socket that has room for one filter keeps it across
+// a change. A socket without room for any is open all the same, and serves the clients within the ranges alone.
+func TestKernelFilter_WithoutRoom(t *testing.T) {
 	ranges := service.PerFamily[int]{250, 110} // about 1,000 instructions of 8 bytes
 	for name, room := range map[string]struct {
 		bytes  string
@@ -128,9 +128,9 @@ func (w *world) expectUnserved(at netip.AddrPort) {
 	}
 }
 
-// TestKernelExhaustionSparesOthers: when the host has no descriptor for one listener, those that sort
-// behind it are opened all the same, and the receipt blames no Service.
-func TestKernelExhaustionSparesOthers(t *testing.T) {
+// TestKernelListeners_DescriptorExhaustion: kernel exhaustion spares others. When the host has no descriptor for
+// one listener, those that sort behind it are opened all the same, and the receipt blames no Service.
+func TestKernelListeners_DescriptorExhaustion(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		opened := 0

@@ -45,9 +45,10 @@ func (w *world) hostPort(port uint16) {
 	w.Cleanup(func() { check(w, b.Close()) })
 }
 
-// TestKernelHostPortsAreGuarded: a program that listens on all addresses of the node answers at the
-// node's address, and not at those of Services. Frontends are served, and health check ports answer.
-func TestKernelHostPortsAreGuarded(t *testing.T) {
+// TestKernelGuard_HostPorts: kernel host ports are guarded. A program that listens on all addresses of the node
+// answers at the node's address, and not at those of Services. Frontends are served, and health check ports
+// answer.
+func TestKernelGuard_HostPorts(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)
 		w.hostPort(10250)
@@ -86,9 +87,9 @@ func TestKernelHostPortsAreGuarded(t *testing.T) {
 	})
 }
 
-// TestKernelNodeHealthAnswersAtVIPs: a load balancer that asks for the node's health at its own address gets an answer
-// from the health server, and no other port of the host answers there.
-func TestKernelNodeHealthAnswersAtVIPs(t *testing.T) {
+// TestKernelGuard_NodeHealthAtVIPs: kernel node health answers at VIPs. A load balancer that asks for the node's
+// health at its own address gets an answer from the health server, and no other port of the host answers there.
+func TestKernelGuard_NodeHealthAtVIPs(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.hostPort(10256)
 		w.hostPort(10250)
@@ -107,9 +108,9 @@ func TestKernelNodeHealthAnswersAtVIPs(t *testing.T) {
 	})
 }
 
-// TestKernelGuardedFrontendsComeAndGo: a connection goes on when its frontend goes, new clients are
-// refused then, and no client of another frontend notices.
-func TestKernelGuardedFrontendsComeAndGo(t *testing.T) {
+// TestKernelGuard_FrontendsComeAndGo: kernel guarded frontends come and go. A connection goes on when its frontend
+// goes, new clients are refused then, and no client of another frontend notices.
+func TestKernelGuard_FrontendsComeAndGo(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)
 		a := addresses[w.family]
@@ -153,9 +154,10 @@ func (w *world) askUntil(ctx context.Context, at netip.AddrPort) error {
 	return nil
 }
 
-// TestKernelGuardOutlivesItsWriter: the writer of another process finds what its predecessor guarded, removes what
-// is not wanted any more, and clients of the predecessor's listeners are served meanwhile.
-func TestKernelGuardOutlivesItsWriter(t *testing.T) {
+// TestKernelGuard_OutlivesWriter: kernel guard outlives its writer. The writer of another process finds what its
+// predecessor guarded, removes what is not wanted any more, and clients of the predecessor's listeners are served
+// meanwhile.
+func TestKernelGuard_OutlivesWriter(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)
 		a := addresses[w.family]
@@ -186,9 +188,9 @@ func TestKernelGuardOutlivesItsWriter(t *testing.T) {
 	})
 }
 
-// TestKernelGuardIsRepaired: when another program removes the guard, it is announced, the addresses and
-// listeners read as not as wanted, and writing them once more guards them.
-func TestKernelGuardIsRepaired(t *testing.T) {
+// TestKernelGuard_Repaired: kernel guard is repaired. When another program removes the guard, it is announced, the
+// addresses and listeners read as not as wanted, and writing them once more guards them.
+func TestKernelGuard_Repaired(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)
 		w.hostPort(10250)

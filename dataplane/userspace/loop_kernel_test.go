@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelDatagramsFromListenersAreDropped: an endpoint that answers everything would answer the
-// Service for as long as both are there. One packet with an invented source is enough. Over IPv4 the
-// kernel drops such a packet; IPv6 has no such check.
-func TestKernelDatagramsFromListenersAreDropped(t *testing.T) {
+// TestKernelListeners_LoopDatagramsDropped: kernel datagrams from listeners are dropped. An endpoint that answers
+// everything would answer the Service for as long as both are there. One packet with an invented source is enough.
+// Over IPv4 the kernel drops such a packet; IPv6 has no such check.
+func TestKernelListeners_LoopDatagramsDropped(t *testing.T) {
 	w := newWorld(t, service.IPv6, userspace.Config{})
 	w.answersEverything(w.endpoint(0))
 	self, other := w.cluster(53), netip.AddrPortFrom(addresses[w.family].other, 53)

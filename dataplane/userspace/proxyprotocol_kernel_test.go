@@ -40,8 +40,9 @@ func readHeader(from io.Reader) (source, destination netip.AddrPort, err error) 
 	return netip.AddrPortFrom(from1, binary.BigEndian.Uint16(ports)), netip.AddrPortFrom(to, binary.BigEndian.Uint16(ports[2:])), nil
 }
 
-// TestKernelEndpointsAreToldOfTheClient, before its first byte, and also if it waits for the server.
-func TestKernelEndpointsAreToldOfTheClient(t *testing.T) {
+// TestKernelProxyProtocol_BeforeFirstByte: kernel endpoints are told of the client, before its first byte, and
+// also if it waits for the server.
+func TestKernelProxyProtocol_BeforeFirstByte(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		l, err := w.node.Listen("tcp", w.endpoint(0).String())
 		check(w, err)
@@ -87,8 +88,8 @@ func TestKernelEndpointsAreToldOfTheClient(t *testing.T) {
 	})
 }
 
-// TestKernelDone: a watch is told of each connection that ends, and of each client that is refused.
-func TestKernelDone(t *testing.T) {
+// TestKernelRegistry_Done: a watch is told of each connection that ends, and of each client that is refused.
+func TestKernelRegistry_Done(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			var mu sync.Mutex

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestLeastConnections: the next client goes where the fewest are, over all frontends of the port.
-func TestLeastConnections(t *testing.T) {
+// TestRegistry_LeastConnections: the next client goes where the fewest are, over all frontends of the port.
+func TestRegistry_LeastConnections(t *testing.T) {
 	r := NewRegistry(Bounds{})
 	table := &Table{LeastConnections: true, To: []netip.AddrPort{a, b, c}}
 	x, other := balanceFor(r, portID, table, never), balanceFor(r, portID, table, never)
@@ -45,9 +45,9 @@ func TestLeastConnections(t *testing.T) {
 	ends[c]()
 }
 
-// TestAffinityIsThatOfTheServicePort: a client has the same endpoint at every frontend, and another
-// one at another port.
-func TestAffinityIsThatOfTheServicePort(t *testing.T) {
+// TestRegistry_AffinityPerServicePort: affinity is that of the Service port. A client has the same endpoint at
+// every frontend, and another one at another port.
+func TestRegistry_AffinityPerServicePort(t *testing.T) {
 	r := NewRegistry(Bounds{})
 	table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
 	id := portID
@@ -71,9 +71,9 @@ func TestAffinityIsThatOfTheServicePort(t *testing.T) {
 	}
 }
 
-// TestTraffic: a Service counts on when endpoints go, and what is known of them and of the Service
-// is forgotten with the last connection.
-func TestTraffic(t *testing.T) {
+// TestRegistry_Traffic: a Service counts on when endpoints go, and what is known of them and of the Service is
+// forgotten with the last connection.
+func TestRegistry_Traffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRegistry(Bounds{})
 		x := balanceFor(r, portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
@@ -118,8 +118,9 @@ func listed(r *Registry) []*Open {
 	return found
 }
 
-// TestAnotherServiceTakesOver: the connections of the former one drain and stay its own.
-func TestAnotherServiceTakesOver(t *testing.T) {
+// TestListener_ServiceTakeover: another Service takes over. The connections of the former one drain and stay its
+// own.
+func TestListener_ServiceTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewForwarder(Addresses, service.IPv4, Config{DrainDeadline: time.Minute})
 		one, two := service.Key{Namespace: "ns", Name: "one"}, service.Key{Namespace: "ns", Name: "two"}
@@ -148,9 +149,9 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 	})
 }
 
-// TestDeadListenersLeaveTheirSlot to the one that is opened in their place, and hold no Service port
-// once that has gone.
-func TestDeadListenersLeaveTheirSlot(t *testing.T) {
+// TestListener_DeadReleasesSlot: dead listeners leave their slot to the one that is opened in their place, and
+// hold no Service port once that has gone.
+func TestListener_DeadReleasesSlot(t *testing.T) {
 	f := NewForwarder(Addresses, service.IPv4, Config{Registry: NewRegistry(Bounds{Listeners: 1})})
 	defer f.Close()
 	id := listeners.ID(relay.Place{Protocol: service.TCP, At: at("127.0.0.1:0")})
@@ -179,8 +180,8 @@ func TestDeadListenersLeaveTheirSlot(t *testing.T) {
 	}
 }
 
-// TestPagesOfConnections are in order, whole and bounded.
-func TestPagesOfConnections(t *testing.T) {
+// TestRegistry_ConnectionPages: pages of connections are in order, whole and bounded.
+func TestRegistry_ConnectionPages(t *testing.T) {
 	r := NewRegistry(Bounds{})
 	for range 10 {
 		r.opened(&relay.Connection{}, portID)

@@ -77,7 +77,7 @@ var renderCases = map[string]func(a addresses, p *service.PortView, f *service.N
 	},
 }
 
-func TestRenderer(t *testing.T) {
+func TestRenderer_Golden(t *testing.T) {
 	for name, change := range renderCases {
 		for _, family := range service.Families {
 			t.Run(fmt.Sprintf("%s-%s", name, family), func(t *testing.T) {
@@ -114,9 +114,9 @@ func TestRenderer(t *testing.T) {
 	}
 }
 
-// TestNodeOpensItsHealthPort: the node's health server answers at addresses of Services, where a guard
-// would reject it, and nothing else does in the other part or without a guard.
-func TestNodeOpensItsHealthPort(t *testing.T) {
+// TestRenderer_NodeHealthPort: node opens its health port. The node's health server answers at addresses of
+// Services, where a guard would reject it, and nothing else does in the other part or without a guard.
+func TestRenderer_NodeHealthPort(t *testing.T) {
 	const ready = "forwarder ready\n"
 	for _, c := range []struct {
 		part     Part
@@ -183,7 +183,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func TestWrongTablesAreNotRead(t *testing.T) {
+// TestParseTable_Invalid: wrong tables are not read.
+func TestParseTable_Invalid(t *testing.T) {
 	for _, body := range []string{"to\n", "to 10.0.0.1\n", "affinity x\n", "allow 10.0.0.1\n", "near-to 10.0.0.1\n", "via 10.0.0.1:80\n", "\n",
 		"of web\n", "of /web\n", "balance random\n", "proxy-protocol v1\n", "log\n"} {
 		if table, err := parseTable(body); err == nil {

@@ -27,8 +27,9 @@ func (w *world) traffic() *traffic.ServiceTally {
 	return of
 }
 
-// TestKernelTrafficIsCountedAtOnce: while a connection or session is open, and per endpoint.
-func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
+// TestKernelTraffic_CountedAtOnce: kernel traffic is counted at once. While a connection or session is open, and
+// per endpoint.
+func TestKernelTraffic_CountedAtOnce(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		lines := append([]string{ofWeb}, w.to(0)...)
@@ -64,8 +65,9 @@ func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
 	})
 }
 
-// TestKernelRefusalsAreCounted with their reasons, and failed connects where they failed.
-func TestKernelRefusalsAreCounted(t *testing.T) {
+// TestKernelTraffic_RefusalsCounted: kernel refusals are counted with their reasons, and failed connects where
+// they failed.
+func TestKernelTraffic_RefusalsCounted(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Connections: 4, ConnectionsPerClient: 4})})
@@ -94,9 +96,9 @@ func TestKernelRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestKernelAffinityIsThatOfTheServicePort: a client that changes the frontend keeps its endpoint,
-// also between the parts of a family.
-func TestKernelAffinityIsThatOfTheServicePort(t *testing.T) {
+// TestKernelAffinity_PerServicePort: kernel affinity is that of the Service port. A client that changes the
+// frontend keeps its endpoint, also between the parts of a family.
+func TestKernelAffinity_PerServicePort(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		for i := range 3 {
 			w.backend(i)
@@ -121,10 +123,10 @@ func TestKernelAffinityIsThatOfTheServicePort(t *testing.T) {
 	})
 }
 
-// TestKernelSourceOfTheNode: a process of the node that connects to a Service comes from the address
-// of the Service over IPv4, as the kernel has it for any local route without a preferred source, and
-// from an address of the node over IPv6. Neither is what an endpoint sees.
-func TestKernelSourceOfTheNode(t *testing.T) {
+// TestKernelSourceAddress_NodeProcess: kernel source of the node. A process of the node that connects to a Service
+// comes from the address of the Service over IPv4, as the kernel has it for any local route without a preferred
+// source, and from an address of the node over IPv6. Neither is what an endpoint sees.
+func TestKernelSourceAddress_NodeProcess(t *testing.T) {
 	bothFamilies(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))

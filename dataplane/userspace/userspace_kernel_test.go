@@ -18,9 +18,9 @@ import (
 
 var networks = map[string]service.Protocol{"tcp": service.TCP, "udp": service.UDP}
 
-// TestKernelServicesComeChangeAndGo: clients outside and on the node go round, follow the table, and
-// are refused where there is no listener.
-func TestKernelServicesComeChangeAndGo(t *testing.T) {
+// TestKernelForwarder_ServiceLifecycle: kernel Services come change and go. Clients outside and on the node go
+// round, follow the table, and are refused where there is no listener.
+func TestKernelForwarder_ServiceLifecycle(t *testing.T) {
 	bothFamilies(t, userspace.Config{}, func(w *world) {
 		for i := range 3 {
 			w.backend(i)
@@ -54,9 +54,9 @@ func TestKernelServicesComeChangeAndGo(t *testing.T) {
 	})
 }
 
-// TestKernelConnectsAreTriedElsewhere: no client notices an endpoint that refuses, or one that does
-// not answer.
-func TestKernelConnectsAreTriedElsewhere(t *testing.T) {
+// TestKernelForwarder_ConnectTriedElsewhere: kernel connects are tried elsewhere. No client notices an endpoint
+// that refuses, or one that does not answer.
+func TestKernelForwarder_ConnectTriedElsewhere(t *testing.T) {
 	eachFamily(t, userspace.Config{Relay: relay.Config{DialTimeout: 600 * time.Millisecond}}, func(w *world) {
 		w.backend(0)
 		silent := map[service.Family]string{service.IPv4: "10.244.9.9/32", service.IPv6: "fd00:10:9::9/128"}[w.family]
@@ -80,9 +80,9 @@ func TestKernelConnectsAreTriedElsewhere(t *testing.T) {
 	})
 }
 
-// TestKernelSourcesAreDroppedUnseen: who may not come meets silence, and others are served, after a
-// change as well.
-func TestKernelSourcesAreDroppedUnseen(t *testing.T) {
+// TestKernelForwarder_DeniedSourcesDropped: kernel sources are dropped unseen. Who may not come meets silence, and
+// others are served, after a change as well.
+func TestKernelForwarder_DeniedSourcesDropped(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		w.backend(1)
@@ -111,9 +111,9 @@ func TestKernelSourcesAreDroppedUnseen(t *testing.T) {
 	})
 }
 
-// TestKernelConnectionsDrain: they go on when their endpoint has left, until the deadline, also when
-// the listener has gone.
-func TestKernelConnectionsDrain(t *testing.T) {
+// TestKernelForwarder_ConnectionsDrain: kernel connections drain. They go on when their endpoint has left, until
+// the deadline, also when the listener has gone.
+func TestKernelForwarder_ConnectionsDrain(t *testing.T) {
 	const deadline = 500 * time.Millisecond
 	eachFamily(t, userspace.Config{DrainDeadline: deadline}, func(w *world) {
 		w.backend(0)
@@ -142,9 +142,9 @@ func TestKernelConnectionsDrain(t *testing.T) {
 	})
 }
 
-// TestKernelSessionsMove: with the next datagram after their endpoint has left, and by themselves if
-// it refuses.
-func TestKernelSessionsMove(t *testing.T) {
+// TestKernelForwarder_SessionsMove: kernel sessions move. With the next datagram after their endpoint has left,
+// and by themselves if it refuses.
+func TestKernelForwarder_SessionsMove(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		first := w.backend(0)
 		w.backend(1)
@@ -178,8 +178,9 @@ func TestKernelSessionsMove(t *testing.T) {
 	})
 }
 
-// TestKernelTakenPortsAreRefusedAlone: the suspect is proven, and all else lands.
-func TestKernelTakenPortsAreRefusedAlone(t *testing.T) {
+// TestKernelWriter_PortInUseRefusedAlone: kernel taken ports are refused alone. The suspect is proven, and all
+// else lands.
+func TestKernelWriter_PortInUseRefusedAlone(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		taken, err := w.node.Listen("tcp", netip.AddrPortFrom(addresses[w.family].node, 30080).String())
@@ -198,9 +199,9 @@ func TestKernelTakenPortsAreRefusedAlone(t *testing.T) {
 	})
 }
 
-// TestKernelRoutesAreWatchedAndReadReally: a route that another program deletes is announced, read
-// as missing and written again. Routes of others are left alone.
-func TestKernelRoutesAreWatchedAndReadReally(t *testing.T) {
+// TestKernelRoutes_WatchAndRead: kernel routes are watched and read really. A route that another program deletes
+// is announced, read as missing and written again. Routes of others are left alone.
+func TestKernelRoutes_WatchAndRead(t *testing.T) {
 	bothFamilies(t, userspace.Config{}, func(w *world) {
 		a := addresses[w.family]
 		ours, theirs := addressOf(a.cluster), netns.Single(a.other).String()
@@ -251,8 +252,8 @@ func TestKernelRoutesAreWatchedAndReadReally(t *testing.T) {
 	})
 }
 
-// TestKernelAnotherWriterGoesOn: it finds everything open, and connections stay.
-func TestKernelAnotherWriterGoesOn(t *testing.T) {
+// TestKernelWriter_SuccessorGoesOn: kernel another writer goes on. It finds everything open, and connections stay.
+func TestKernelWriter_SuccessorGoesOn(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
 		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
@@ -269,8 +270,9 @@ func TestKernelAnotherWriterGoesOn(t *testing.T) {
 	})
 }
 
-// TestKernelManyRoutesInOneWrite are divided among messages, and answered one by one.
-func TestKernelManyRoutesInOneWrite(t *testing.T) {
+// TestKernelRoutes_ManyInOneWrite: kernel many routes in one write are divided among messages, and answered one by
+// one.
+func TestKernelRoutes_ManyInOneWrite(t *testing.T) {
 	const many = 2000
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		var come, go_ []dataplane.Change

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestEachAsksUntilNoneIsLeft: proxies are asked as often as they need, and no more than some at a time.
-func TestEachAsksUntilNoneIsLeft(t *testing.T) {
+// TestEach_UntilNoneIsLeft: each asks until none is left. Proxies are asked as often as they need, and no more
+// than some at a time.
+func TestEach_UntilNoneIsLeft(t *testing.T) {
 	var now, most atomic.Int32
 	asked := make([]int, 50)
 	Each(t.Context(), 4, len(asked), func(_ context.Context, i int) (bool, time.Duration) {

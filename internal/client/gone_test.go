@@ -38,7 +38,8 @@ func says(out bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
 	}
 }
 
-func TestWaitAsksUntilAllAreGone(t *testing.T) {
+// TestWait_UntilAllGone: wait asks until all are gone.
+func TestWait_UntilAllGone(t *testing.T) {
 	var asked atomic.Int32
 	third := node(t, 1, func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
 		return says(asked.Add(1) == 5)(ctx, q) // each question looks, and then waits
@@ -58,7 +59,8 @@ func TestWaitAsksUntilAllAreGone(t *testing.T) {
 	}
 }
 
-func TestWaitEndsWithWhatItKnows(t *testing.T) {
+// TestWait_TimeoutReportsKnown: wait ends with what it knows.
+func TestWait_TimeoutReportsKnown(t *testing.T) {
 	refuses := httptest.NewServer(http.NotFoundHandler())
 	dead, _ := At(refuses.URL)
 	refuses.Close()
@@ -81,7 +83,8 @@ func TestWaitEndsWithWhatItKnows(t *testing.T) {
 	}
 }
 
-func TestAtRejectsWhatIsNoProxy(t *testing.T) {
+// TestAt_RejectsNonProxy: at rejects what is no proxy.
+func TestAt_RejectsNonProxy(t *testing.T) {
 	for _, text := range []string{"", "10.0.0.1", "https://10.0.0.1", "http://10.0.0.1/x", "http://10.0.0.1?x", "http://"} {
 		if _, err := At(text); err == nil {
 			t.Errorf("%q is taken", text)
@@ -92,8 +95,9 @@ func TestAtRejectsWhatIsNoProxy(t *testing.T) {
 	}
 }
 
-// TestLongWaitsOutliveTheLimitsOfProbes: the server of probes cuts other requests after 10 s; see web.ProbeServer.
-func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
+// TestWait_LongerThanProbeLimits: long waits outlive the limits of probes. The server of probes cuts other
+// requests after 10 s; see web.ProbeServer.
+func TestWait_LongerThanProbeLimits(t *testing.T) {
 	s := httptest.NewUnstartedServer(gone.Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
 		a := &inspect.Gone{Endpoint: inspect.EndpointText(q.At)}
 		select {
@@ -117,9 +121,9 @@ func TestLongWaitsOutliveTheLimitsOfProbes(t *testing.T) {
 	}
 }
 
-// TestTheFirstQuestionDoesNotWait: what a node says immediately is known, however short the timeout, and however early
-// something between ends requests that wait.
-func TestTheFirstQuestionDoesNotWait(t *testing.T) {
+// TestWait_FirstQueryDoesNotWait: the first question does not wait. What a node says immediately is known, however
+// short the timeout, and however early something between ends requests that wait.
+func TestWait_FirstQueryDoesNotWait(t *testing.T) {
 	var waits []time.Duration
 	cut := Target{Node: "cut", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		waits = append(waits, q.Wait)

@@ -18,9 +18,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestAccountingFollowsTheConfiguration: it sets a sysctl, and the next configuration without it restores the value found
-// before. The running proxy reports the use of the connection table.
-func TestAccountingFollowsTheConfiguration(t *testing.T) {
+// TestAccounting_FollowsConfiguration: accounting follows the configuration. It sets a sysctl, and the next
+// configuration without it restores the value found before. The running proxy reports the use of the connection
+// table.
+func TestAccounting_FollowsConfiguration(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

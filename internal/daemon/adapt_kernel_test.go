@@ -188,9 +188,9 @@ func (a *adaptive) more(count int) {
 	testenv.Eventually(a.t, "more connections", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.made >= count })
 }
 
-// TestFailingEndpointsAreAvoided: an endpoint that refuses is avoided, and connections to one that is silent are made to
-// others. Both get connections again when they answer.
-func TestFailingEndpointsAreAvoided(t *testing.T) {
+// TestAdaptive_FailingEndpointsAvoided: failing endpoints are avoided. An endpoint that refuses is avoided, and
+// connections to one that is silent are made to others. Both get connections again when they answer.
+func TestAdaptive_FailingEndpointsAvoided(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -264,9 +264,9 @@ func (a *adaptive) share(client *inspect.Client, at netip.AddrPort) (share float
 	return share
 }
 
-// TestSlowStartAndLeastConnections: the share of a new endpoint grows, connections follow the shares, and an endpoint
-// without open connections gets a larger share.
-func TestSlowStartAndLeastConnections(t *testing.T) {
+// TestAdaptive_SlowStartLeastConnections: slow start and least connections. The share of a new endpoint grows,
+// connections follow the shares, and an endpoint without open connections gets a larger share.
+func TestAdaptive_SlowStartLeastConnections(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -332,9 +332,10 @@ func TestSlowStartAndLeastConnections(t *testing.T) {
 	stop()
 }
 
-// TestLostEntriesMakeNoSuspects: another program empties the connection table while clients hold connections. Those that
-// reach another endpoint are reset; no endpoint is avoided for that, and the others go on.
-func TestLostEntriesMakeNoSuspects(t *testing.T) {
+// TestAdaptive_LostEntriesNoSuspects: lost entries make no suspects. Another program empties the connection table
+// while clients hold connections. Those that reach another endpoint are reset; no endpoint is avoided for that,
+// and the others go on.
+func TestAdaptive_LostEntriesNoSuspects(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

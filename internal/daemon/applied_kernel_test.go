@@ -119,9 +119,9 @@ func awaitClaims(t *testing.T, client *inspect.Client, what string, want func(*c
 	t.Fatalf("%s: %+v", what, c)
 }
 
-// TestLostRulesAreNotApplied: another process takes the table. While no rule of the family exists, each answer of the proxy
-// says so. In iptables mode the kernel's table is nftables', too.
-func TestLostRulesAreNotApplied(t *testing.T) {
+// TestStatus_LostRulesNotApplied: lost rules are not applied. Another process takes the table. While no rule of
+// the family exists, each answer of the proxy says so. In iptables mode the kernel's table is nftables', too.
+func TestStatus_LostRulesNotApplied(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -143,9 +143,10 @@ func TestLostRulesAreNotApplied(t *testing.T) {
 	}
 }
 
-// TestAnEmptyTableIsRepairedWithoutPause: another process flushes everything again and again, in both modes. Each time, the
-// rules return without the pause between repairs of the same objects.
-func TestAnEmptyTableIsRepairedWithoutPause(t *testing.T) {
+// TestRepair_EmptyTableWithoutPause: an empty table is repaired without pause. Another process flushes everything
+// again and again, in both modes. Each time, the rules return without the pause between repairs of the same
+// objects.
+func TestRepair_EmptyTableWithoutPause(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -17,9 +17,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestARPSettingsAreThoseOfTheMode: userspace mode sets them, unless its configuration says not to. In a running
-// process, the next configuration that does not need them restores the values found before.
-func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
+// TestARPSettings_FollowMode: ARP settings are those of the mode. Userspace mode sets them, unless its
+// configuration says not to. In a running process, the next configuration that does not need them restores the
+// values found before.
+func TestARPSettings_FollowMode(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestUnservedFamilyIsAFinding as long as the Node has an InternalIP of a family that is not served, whenever that
-// begins.
-func TestUnservedFamilyIsAFinding(t *testing.T) {
+// TestUnservedFamily_Finding: unserved family is a finding as long as the Node has an InternalIP of a family that
+// is not served, whenever that begins.
+func TestUnservedFamily_Finding(t *testing.T) {
 	var node *service.NodeObject
 	u := &unservedFamily{
 		backend: &setup.Backend{Mode: setup.NFTables, Domains: []proxy.Domain{{Family: service.IPv4}}},
@@ -49,9 +49,9 @@ func TestUnservedFamilyIsAFinding(t *testing.T) {
 	}
 }
 
-// TestNodeThatGetsAnUnservedFamily while a proxy serves: the status has a finding with the reason, the node stays
-// healthy, and the finding ends with the address.
-func TestNodeThatGetsAnUnservedFamily(t *testing.T) {
+// TestUnservedFamily_AddedWhileServing: node that gets an unserved family while a proxy serves: the status has a
+// finding with the reason, the node stays healthy, and the finding ends with the address.
+func TestUnservedFamily_AddedWhileServing(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

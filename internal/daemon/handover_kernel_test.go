@@ -16,9 +16,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestNothingLeadsToSettledForwarders: a reply that comes after the first look at conntrack makes another entry. It
-// must go, too, before the forwarder's address does: a client that reused its port would wait in vain.
-func TestNothingLeadsToSettledForwarders(t *testing.T) {
+// TestSettle_LateReplyEntryRemoved: nothing leads to settled forwarders. A reply that comes after the first look
+// at conntrack makes another entry. It must go, too, before the forwarder's address does: a client that reused its
+// port would wait in vain.
+func TestSettle_LateReplyEntryRemoved(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

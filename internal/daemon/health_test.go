@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestRejectedManifestsAreAFinding, until they are corrected.
-func TestRejectedManifestsAreAFinding(t *testing.T) {
+// TestManifestFindings_Rejected: rejected manifests are a finding, until they are corrected.
+func TestManifestFindings_Rejected(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, port string) {
 		t.Helper()
@@ -49,8 +49,9 @@ func TestRejectedManifestsAreAFinding(t *testing.T) {
 	}
 }
 
-// TestWhoSeesDetailsOfHealth: at the metrics address, other hosts see details only if callers are checked.
-func TestWhoSeesDetailsOfHealth(t *testing.T) {
+// TestProtection_HealthDetails: who sees details of health. At the metrics address, other hosts see details only
+// if callers are checked.
+func TestProtection_HealthDetails(t *testing.T) {
 	for _, c := range []struct {
 		from    string
 		checked bool

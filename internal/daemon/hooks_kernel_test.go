@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestFlushesBreakNoOpenConnection: 60 open connections are busy while another process flushes all rules six times, faster
-// than they are restored. All go on. In each mode with rules, the table that keeps them is there while the process runs.
-func TestFlushesBreakNoOpenConnection(t *testing.T) {
+// TestHooks_FlushKeepsConnections: flushes break no open connection. 60 open connections are busy while another
+// process flushes all rules six times, faster than they are restored. All go on. In each mode with rules, the
+// table that keeps them is there while the process runs.
+func TestHooks_FlushKeepsConnections(t *testing.T) {
 	for _, mode := range testenv.Variants("nftables", "iptables") {
 		t.Run(mode, func(t *testing.T) {
 			if netnstest.Rerun(t) {

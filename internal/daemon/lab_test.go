@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestARejectedFileKeepsTheNodeOfTheSandbox: the addresses of the Node come from its file, whatever another file contains.
-func TestARejectedFileKeepsTheNodeOfTheSandbox(t *testing.T) {
+// TestNodeAddresses_RejectedFile: a rejected file keeps the node of the sandbox. The addresses of the Node come
+// from its file, whatever another file contains.
+func TestNodeAddresses_RejectedFile(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"node.yaml": `{apiVersion: v1, kind: Node, metadata: {name: demo}, status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}}`,

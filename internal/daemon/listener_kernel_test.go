@@ -13,9 +13,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestOneListenerForFlowsAndBalancing: the kernel announces each connection once, however many parts of the process
-// want it. The flow log and the search for failing endpoints both get what they need.
-func TestOneListenerForFlowsAndBalancing(t *testing.T) {
+// TestConntrackListener_Shared: one listener for flows and balancing. The kernel announces each connection once,
+// however many parts of the process want it. The flow log and the search for failing endpoints both get what they
+// need.
+func TestConntrackListener_Shared(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -25,8 +25,8 @@ var variable = map[string][]string{
 	"c.Reason": {"mode not set; using iptables because the kernel lacks features required by nftables mode"},
 }
 
-// TestLogsDocs: docs/logs.md describes every message at warn and error, and no other.
-func TestLogsDocs(t *testing.T) {
+// TestLogs_Documented: docs/logs.md describes every message at warn and error, and no other.
+func TestLogs_Documented(t *testing.T) {
 	root := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(root, "docs", "logs.md"))
 	check(t, err)

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestOthersRemainUntilTheyAreRemoved: servers of one kind inherit what is known, and a change of the mode starts over.
-func TestOthersRemainUntilTheyAreRemoved(t *testing.T) {
+// TestOthers_RemainUntilRemoved: others remain until they are removed. Servers of one kind inherit what is known,
+// and a change of the mode starts over.
+func TestOthers_RemainUntilRemoved(t *testing.T) {
 	var o others
 	for i, c := range []struct {
 		do   func()

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestMetricsOfPartsAreThoseOfTheCatalogue: with their kinds, labels and meanings, over all modes.
-func TestMetricsOfPartsAreThoseOfTheCatalogue(t *testing.T) {
+// TestPartMetrics_MatchCatalogue: metrics of parts are those of the catalogue. With their kinds, labels and
+// meanings, over all modes.
+func TestPartMetrics_MatchCatalogue(t *testing.T) {
 	text, err := os.ReadFile("../../observe/metrics/testdata/parts.txt")
 	check(t, err)
 	var want []string

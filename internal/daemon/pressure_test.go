@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPressureIsAFinding with its culprits, those with most entries first. It never makes the node unhealthy.
-func TestPressureIsAFinding(t *testing.T) {
+// TestPressure_Finding: pressure is a finding with its culprits, those with most entries first. It never makes the
+// node unhealthy.
+func TestPressure_Finding(t *testing.T) {
 	if found := pressureFindings(&conntrack.Pressure{}); found != nil {
 		t.Errorf("%+v", found)
 	}
@@ -51,8 +52,8 @@ func TestPressureIsAFinding(t *testing.T) {
 	}
 }
 
-// TestPressureIsLogged when it begins and when it ends.
-func TestPressureIsLogged(t *testing.T) {
+// TestPressure_Logged: pressure is logged when it begins and when it ends.
+func TestPressure_Logged(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
 	r := &server{log: zap.New(core)}
 	key := service.Key{Namespace: "shop", Name: "busy"}

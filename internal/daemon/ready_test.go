@@ -168,9 +168,9 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// TestNoTenantHoldsARollout: a Service does not count if its objects are not those that the process before followed,
-// whenever they changed.
-func TestNoTenantHoldsARollout(t *testing.T) {
+// TestReadiness_ChangedServiceNotCounted: no tenant holds a rollout. A Service does not count if its objects are
+// not those that the process before followed, whenever they changed.
+func TestReadiness_ChangedServiceNotCounted(t *testing.T) {
 	readinessTest(t, func(l *followedLab) {
 		l.start()
 		l.pass(2 * settling)
@@ -189,9 +189,9 @@ func TestNoTenantHoldsARollout(t *testing.T) {
 	})
 }
 
-// TestReadinessAfterACrash: what a process does not follow is recorded when it is noticed, and what it follows once it
-// has settled.
-func TestReadinessAfterACrash(t *testing.T) {
+// TestReadiness_AfterCrash: readiness after a crash. What a process does not follow is recorded when it is
+// noticed, and what it follows once it has settled.
+func TestReadiness_AfterCrash(t *testing.T) {
 	readinessTest(t, func(l *followedLab) {
 		l.start()
 		l.pass(2 * settling)

@@ -26,9 +26,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestHandOverLeavesNothing: no server, goroutine or descriptor of a former configuration
-// survives, however often a process hands over.
-func TestHandOverLeavesNothing(t *testing.T) {
+// TestHandover_LeavesNothing: hand over leaves nothing. No server, goroutine or descriptor of a former
+// configuration survives, however often a process hands over.
+func TestHandover_LeavesNothing(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -28,9 +28,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelSecuredMetricsAddress: with security on, other hosts get metrics by HTTPS and with a token that may read
-// them; on a loopback address, and with security off, everything is as in kube-proxy. A changed file decides.
-func TestKernelSecuredMetricsAddress(t *testing.T) {
+// TestKernelMetricsAddress_Secured: kernel secured metrics address. With security on, other hosts get metrics by
+// HTTPS and with a token that may read them; on a loopback address, and with security off, everything is as in
+// kube-proxy. A changed file decides.
+func TestKernelMetricsAddress_Secured(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

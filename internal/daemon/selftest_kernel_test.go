@@ -99,9 +99,10 @@ func dataplaneFindings(s *inspect.Status) (all []inspect.Finding) {
 	return slices.DeleteFunc(slices.Clone(s.Findings), func(f inspect.Finding) bool { return f.Kind != "dataplane" })
 }
 
-// TestSelfTestFindsWhatDropsPackets: in each family, the test passes; with a table of another process that drops
-// or rejects what the rules translated, there is a finding; without it, there is none again. The test is not among the Services.
-func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
+// TestSelfTest_DroppedPacketsFound: self test finds what drops packets. In each family, the test passes; with a
+// table of another process that drops or rejects what the rules translated, there is a finding; without it, there
+// is none again. The test is not among the Services.
+func TestSelfTest_DroppedPacketsFound(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -138,9 +139,9 @@ func TestSelfTestFindsWhatDropsPackets(t *testing.T) {
 	}
 }
 
-// TestSelfTestMovesFromPortsInUse: the rules follow to other ports, and a process that finds the first ports free
-// has them. Without the self-test there are no such rules, and nothing listens.
-func TestSelfTestMovesFromPortsInUse(t *testing.T) {
+// TestSelfTest_PortsInUse: self test moves from ports in use. The rules follow to other ports, and a process that
+// finds the first ports free has them. Without the self-test there are no such rules, and nothing listens.
+func TestSelfTest_PortsInUse(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

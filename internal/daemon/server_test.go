@@ -26,9 +26,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestAServerThatCannotBeMadeHoldsNothing: its backend has opened sockets by then, and a
-// configuration file may bring the same error again and again.
-func TestAServerThatCannotBeMadeHoldsNothing(t *testing.T) {
+// TestServer_FailedConstructionHoldsNothing: a server that cannot be made holds nothing. Its backend has opened
+// sockets by then, and a configuration file may bring the same error again and again.
+func TestServer_FailedConstructionHoldsNothing(t *testing.T) {
 	node := netnstest.New(t, "node") // the mode changes sysctls
 	o := parsed(t, "--proxy-mode=userspace", "--hostname-override=n1", "--sluice-state-dir="+t.TempDir())
 	o.KubeProxy.DetectLocalMode = v1alpha1.LocalMode(proxy.DetectBridgeInterface) // and no bridge: the proxy rejects that
@@ -84,9 +84,10 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestForwardersFollowTheConfiguration: a successor's denied addresses and bound for clients are applied at the
-// forwarders that exist, from when it serves. One that cannot be made changes nothing.
-func TestForwardersFollowTheConfiguration(t *testing.T) {
+// TestServer_ForwardersFollowConfiguration: forwarders follow the configuration. A successor's denied addresses
+// and bound for clients are applied at the forwarders that exist, from when it serves. One that cannot be made
+// changes nothing.
+func TestServer_ForwardersFollowConfiguration(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

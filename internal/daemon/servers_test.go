@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
-// TestHostNamesOfTheMetricsAddress: the configured names add to those of the node, and * stands for all.
-func TestHostNamesOfTheMetricsAddress(t *testing.T) {
+// TestHostNames_MetricsAddress: host names of the metrics address. The configured names add to those of the node,
+// and * stands for all.
+func TestHostNames_MetricsAddress(t *testing.T) {
 	machine, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

@@ -34,9 +34,9 @@ func awaitSettings(t *testing.T, client *inspect.Client, want ...string) (status
 	return status
 }
 
-// TestSettingsOfTheNodeAreWatched: a node that does not forward, and a chain that drops, are findings while they last;
-// chains of others are listed, and explain names them.
-func TestSettingsOfTheNodeAreWatched(t *testing.T) {
+// TestSurroundings_NodeSettingsWatched: settings of the node are watched. A node that does not forward, and a
+// chain that drops, are findings while they last; chains of others are listed, and explain names them.
+func TestSurroundings_NodeSettingsWatched(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -70,8 +70,8 @@ func TestSettingsOfTheNodeAreWatched(t *testing.T) {
 	stop()
 }
 
-// TestSettingsOfAModeAreRestored while the proxy serves.
-func TestSettingsOfAModeAreRestored(t *testing.T) {
+// TestSurroundings_ModeSettingsRestored: settings of a mode are restored while the proxy serves.
+func TestSurroundings_ModeSettingsRestored(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

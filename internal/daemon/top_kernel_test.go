@@ -19,8 +19,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestTopInIPTablesMode: connections to a Service and its endpoints, and refused packets, in both variants.
-func TestTopInIPTablesMode(t *testing.T) {
+// TestTop_IPTablesMode: top in iptables mode. Connections to a Service and its endpoints, and refused packets, in
+// both variants.
+func TestTop_IPTablesMode(t *testing.T) {
 	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {
 			if !netnstest.Rerun(t) {

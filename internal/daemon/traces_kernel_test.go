@@ -22,9 +22,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelTracing: a process exports the spans of a Service that is created, and a receiver that hangs does not hold up
-// its end.
-func TestKernelTracing(t *testing.T) {
+// TestKernelTraces_ServiceCreated: a process exports the spans of a Service that is created, and a receiver that
+// hangs does not hold up its end.
+func TestKernelTraces_ServiceCreated(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestWhatDoesNotLandIsRecordedForTheNextProcess: at once, and until it lands. What the process before recorded stays until
-// the first sync.
-func TestWhatDoesNotLandIsRecordedForTheNextProcess(t *testing.T) {
+// TestUnlanded_RecordedForNextProcess: what does not land is recorded for the next process. At once, and until it
+// lands. What the process before recorded stays until the first sync.
+func TestUnlanded_RecordedForNextProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := unlanded{filepath.Join(t.TempDir(), "state", unlandedFile), zap.NewNop()}
 		is := func(want string) {

@@ -25,7 +25,8 @@ var backends = []string{"dataplane/iptables/render", "dataplane/nftables/render"
 // naming matches the constants that hold such names.
 var naming = regexp.MustCompile(`^([cC]hain|[sS]et|map|table|[cC]ontainer|entries|Device)`)
 
-func TestTheCoreNamesNoBackend(t *testing.T) {
+// TestBackendWords_NoneInCore: the core names no backend.
+func TestBackendWords_NoneInCore(t *testing.T) {
 	names := backendNames(t)
 	files := 0
 	for _, folder := range core {
@@ -45,8 +46,8 @@ func TestTheCoreNamesNoBackend(t *testing.T) {
 	}
 }
 
-// TestBackendWordsAreFound: the search finds what the core once had.
-func TestBackendWordsAreFound(t *testing.T) {
+// TestBackendWords_SearchFindsThem: backend words are found. The search finds what the core once had.
+func TestBackendWords_SearchFindsThem(t *testing.T) {
 	names := backendNames(t)
 	for code, want := range map[string]string{
 		`const firewalled = "@firewalled"`:                     "firewalled",

@@ -198,7 +198,8 @@ func ours(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-func TestImportsPointTheRightWay(t *testing.T) {
+// TestImports_LayerOrder: imports point the right way.
+func TestImports_LayerOrder(t *testing.T) {
 	pkgs := list(t)
 	if len(pkgs) < 10 {
 		t.Fatalf("only %d packages found: the check would prove nothing", len(pkgs))

@@ -61,8 +61,9 @@ func said(found []Mistake) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestDecodeFindsEveryMistake: of every kind, in the order of their lines; what is right is decoded.
-func TestDecodeFindsEveryMistake(t *testing.T) {
+// TestDecode_EveryMistake: decode finds every mistake. Of every kind, in the order of their lines; what is right
+// is decoded.
+func TestDecode_EveryMistake(t *testing.T) {
 	o, mistakes := decoded(t, `name: 5
 port: 80
 wait: soon
@@ -94,8 +95,8 @@ one:
 	}
 }
 
-// TestMeaning: what YAML means, apart from mistakes.
-func TestMeaning(t *testing.T) {
+// TestDecode_Meaning: what YAML means, apart from mistakes.
+func TestDecode_Meaning(t *testing.T) {
 	for text, want := range map[string]outer{
 		"one: &a {port: 1, name: x}\nlist: [*a, {<<: *a, port: 2}, {name: y, <<: [{name: z}, *a], port: 3}]": {
 			One: &inner{Port: 1, Name: "x"}, List: []inner{{Port: 1, Name: "x"}, {Port: 2, Name: "x"}, {Port: 3, Name: "y"}}},
@@ -111,8 +112,8 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
-// TestVersions: words that YAML 1.1 takes for truth values are text in YAML 1.2, and with quotes.
-func TestVersions(t *testing.T) {
+// TestDecode_YAMLVersions: words that YAML 1.1 takes for truth values are text in YAML 1.2, and with quotes.
+func TestDecode_YAMLVersions(t *testing.T) {
 	const text = "{on: yes, name: \"off\", one: {on: !!bool yes, name: !!str on}}"
 	if o, mistakes := decoded(t, text, YAML11); mistakes != "" || !o.On || o.Name != "off" || !o.One.On || o.One.Name != "on" {
 		t.Errorf("%+v: %s", o, mistakes)
@@ -164,8 +165,8 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// TestBounds: a short text that expands without end is rejected, by aliases as by merge keys.
-func TestBounds(t *testing.T) {
+// TestDecode_ExpansionBounded: a short text that expands without end is rejected, by aliases as by merge keys.
+func TestDecode_ExpansionBounded(t *testing.T) {
 	for name, form := range map[string]string{"aliases": "x%d: &x%d [%s]\n", "merge keys": "x%d: &x%d {<<: [%s]}\n"} {
 		bomb := "x0: &x0 {a: aaaaaaaaaa}\n"
 		for i := 1; i < 90; i++ {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestBalancingIsExplained: what decides, and with what probability.
-func TestBalancingIsExplained(t *testing.T) {
+// TestExplain_Balancing: balancing is explained. What decides, and with what probability.
+func TestExplain_Balancing(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode     string
 		by       service.Balancing

@@ -13,7 +13,7 @@ import (
 // A packet of state NEW passes table filter every time it comes, also where a flow has no answers
 // (statsd, syslog). While no frontend is refused it meets the hooks, which are kube-proxy's, and
 // KUBE-FORWARD, whatever the number of Services; if some are, few more.
-func TestRulesOfFilterPassed(t *testing.T) {
+func TestIPTRules_FilterRulesPassed(t *testing.T) {
 	forward, output, input := iptCall{"forward", "filter", "FORWARD"}, iptCall{"output", "filter", "OUTPUT"}, iptCall{"input", "filter", "INPUT"}
 	for _, one := range []struct {
 		services, refused        int

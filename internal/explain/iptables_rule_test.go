@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestRenderedRules: every rule in the golden files of the renderer is understood.
-func TestRenderedRules(t *testing.T) {
+// TestIPTRules_Rendered: every rule in the golden files of the renderer is understood.
+func TestIPTRules_Rendered(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "iptables", "render", "testdata", "*.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -54,8 +54,8 @@ func understood(text string, sets map[string]ipSet) error {
 	return errors.Join(err, w.err, checkTarget(&rule.Target))
 }
 
-// TestUnknownRules: a rule that is not understood is an error, never a guess.
-func TestUnknownRules(t *testing.T) {
+// TestIPTRules_Unknown: a rule that is not understood is an error, never a guess.
+func TestIPTRules_Unknown(t *testing.T) {
 	for _, text := range []string{
 		"-m set --match-set x src -j DROP", "-j NFLOG", "-o eth0 -j DROP", "-m conntrack --ctstate UNTRACKED -j DROP",
 		"-s nonsense -j DROP", "-m addrtype --dst-type BROADCAST -j DROP", "-m mark --mark x -j DROP", "-p tcp -m tcp --dport a:b",
@@ -72,8 +72,8 @@ func TestUnknownRules(t *testing.T) {
 	}
 }
 
-// TestRules follows one packet through chains of both tables. Want is its end.
-func TestRules(t *testing.T) {
+// TestIPTRules_PacketPath follows one packet through chains of both tables. Want is its end.
+func TestIPTRules_PacketPath(t *testing.T) {
 	const packetFrom, packetTo = "10.0.0.1:1", "10.0.0.2:80"
 	for _, c := range []struct{ name, rules, want string }{
 		{"nothing", "", "untouched 10.0.0.2:80"},

@@ -51,9 +51,9 @@ func TestIPVS(t *testing.T) {
 	}
 }
 
-// TestBoundProcess: a process that binds to an address of the node keeps it, any other has the
-// Service's address as its source.
-func TestBoundProcess(t *testing.T) {
+// TestIPVS_BoundProcess: a process that binds to an address of the node keeps it, any other has the Service's
+// address as its source.
+func TestIPVS_BoundProcess(t *testing.T) {
 	s := newState(IPVS, made("web", elsewhere))
 	s.Facts.Detect = service.PerFamily[service.LocalDetector]{}
 	for from, want := range map[string]bool{"192.168.0.2:0": true, "192.168.0.2:1234": false} {
@@ -67,8 +67,8 @@ func TestBoundProcess(t *testing.T) {
 	}
 }
 
-// TestSteps: hook by hook, with the entries of sets and the virtual server.
-func TestSteps(t *testing.T) {
+// TestIPVS_Steps: hook by hook, with the entries of sets and the virtual server.
+func TestIPVS_Steps(t *testing.T) {
 	a := explained(t, newState(IPVS, made("web", elsewhere)), "203.0.113.9 -> 172.30.0.41:80")
 	var got []string
 	for _, s := range a.Outcomes[0].Steps {
@@ -86,9 +86,9 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestSchedulers: who can be chosen by virtual servers, with what probability. The second real
-// server has weight 0.
-func TestSchedulers(t *testing.T) {
+// TestIPVS_Schedulers: who can be chosen by virtual servers, with what probability. The second real server has
+// weight 0.
+func TestIPVS_Schedulers(t *testing.T) {
 	const reals, draining = "\n10.0.0.1:80 1\n10.0.0.3:80 1", "\n10.0.0.1:80 1\n10.0.0.2:80 0\n10.0.0.3:80 1"
 	for _, c := range []struct{ body, want string }{
 		{"rr 0x0 0" + draining, "10.0.0.1:80 0.50, 10.0.0.3:80 0.50"},
@@ -142,8 +142,8 @@ func endsOf(t *testing.T, objects []dataplane.Object) string {
 	return strings.Join(ends, ", ")
 }
 
-// TestPerhapsRefused: the scheduler ovf may refuse although there is an endpoint.
-func TestPerhapsRefused(t *testing.T) {
+// TestIPVS_OverflowMayRefuse: the scheduler ovf may refuse although there is an endpoint.
+func TestIPVS_OverflowMayRefuse(t *testing.T) {
 	s := newState(IPVS, made("web", elsewhere))
 	s.Domain = func(f service.Family) (dataplane.Renderer, dataplane.Layout) {
 		return ipvsrender.NewRenderer(f, ipvsrender.Options{MasqueradeBit: 14, Scheduler: "ovf"}), nil
@@ -160,8 +160,8 @@ func TestPerhapsRefused(t *testing.T) {
 	}
 }
 
-// TestUnsure: an answer has no probabilities where the scheduler's state decides.
-func TestUnsure(t *testing.T) {
+// TestIPVS_UnknownProbabilities: an answer has no probabilities where the scheduler's state decides.
+func TestIPVS_UnknownProbabilities(t *testing.T) {
 	for scheduler, c := range map[string]struct {
 		want float64
 		why  string
@@ -180,8 +180,8 @@ func TestUnsure(t *testing.T) {
 	}
 }
 
-// TestRenderedSets: every rule in the golden files of the renderer is understood, with its sets.
-func TestRenderedSets(t *testing.T) {
+// TestIPVSRules_RenderedSets: every rule in the golden files of the renderer is understood, with its sets.
+func TestIPVSRules_RenderedSets(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "ipvs", "render", "testdata", "scaffold*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v, %v", files, err)
@@ -215,8 +215,8 @@ func TestRenderedSets(t *testing.T) {
 	}
 }
 
-// TestUnknownObjects: what is not understood is an error, never a guess.
-func TestUnknownObjects(t *testing.T) {
+// TestIPVSRules_UnknownObjects: what is not understood is an error, never a guess.
+func TestIPVSRules_UnknownObjects(t *testing.T) {
 	set := dataplane.Object{ID: ipvsrender.SetID("KUBE-A"), Body: "hash:ip,port inet"}
 	for name, o := range map[string]dataplane.Object{
 		"no such set":      {ID: dataplane.ID{Container: "nat", Name: "PREROUTING"}, Body: "-m set --match-set KUBE-B dst,dst -j ACCEPT"},

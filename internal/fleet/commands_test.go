@@ -21,7 +21,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
-func TestWaitForAService(t *testing.T) {
+// TestWait_Service: wait for a Service.
+func TestWait_Service(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[3].detail = func(d *inspect.ServiceDetail) { d.State = state.Pending }
 	out, err := s.run(t, "wait", "svc/web", "--timeout", "1500ms")
@@ -39,8 +40,9 @@ func TestWaitForAService(t *testing.T) {
 	}
 }
 
-// TestWaitSeesNewEndpoints: nodes that apply what they know, but do not know the newest endpoints, do not count.
-func TestWaitSeesNewEndpoints(t *testing.T) {
+// TestWait_NewEndpoints: wait sees new endpoints. Nodes that apply what they know, but do not know the newest
+// endpoints, do not count.
+func TestWait_NewEndpoints(t *testing.T) {
 	s := newStand(t, 2)
 	slice := webSlice("10.244.0.1", "10.244.0.2", "10.244.0.3")
 	s.api.Set(apitest.EndpointSlices, slice)
@@ -56,7 +58,8 @@ func TestWaitSeesNewEndpoints(t *testing.T) {
 	}
 }
 
-func TestWaitUntilAnEndpointIsGone(t *testing.T) {
+// TestWait_EndpointGone: wait until an endpoint is gone.
+func TestWait_EndpointGone(t *testing.T) {
 	s := newStand(t, 3)
 	s.nodes[0].gone, s.nodes[1].gone = true, true
 	out, err := s.run(t, "wait", "--gone", "10.244.0.1:8080", "--timeout", "1s")
@@ -76,7 +79,8 @@ func TestWaitUntilAnEndpointIsGone(t *testing.T) {
 	wants(t, out, "node-0002   unreachable", "no pod of Sluice")
 }
 
-func TestDiffShowsWhatDiffers(t *testing.T) {
+// TestDiff: diff shows what differs.
+func TestDiff(t *testing.T) {
 	s := newStand(t, 3)
 	s.nodes[1].detail = func(d *inspect.ServiceDetail) { d.State, d.Endpoints = state.Pending, 1 }
 	out, err := s.run(t, "diff", "node-0000", "node-0001")
@@ -95,7 +99,8 @@ func TestDiffShowsWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestTopAddsUp(t *testing.T) {
+// TestTop_Sums: top adds up.
+func TestTop_Sums(t *testing.T) {
 	s := newStand(t, 2)
 	s.nodes[0].items = []inspect.TopItem{{Namespace: "a", Name: "x", Connections: 3}, {Namespace: "a", Name: "y", Connections: 4}}
 	s.nodes[1].items = []inspect.TopItem{{Namespace: "a", Name: "x", Connections: 2}}
@@ -112,7 +117,8 @@ func TestTopAddsUp(t *testing.T) {
 	wants(t, out, "a           y      4 ", "1 of 2 nodes did not answer")
 }
 
-func TestExplainAsksTheNodeOfThePod(t *testing.T) {
+// TestExplain_AsksNodeWithPod: explain asks the node of the pod.
+func TestExplain_AsksNodeWithPod(t *testing.T) {
 	s := newStand(t, 2)
 	client := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "client"}, Spec: corev1.PodSpec{NodeName: "node-0001"},
@@ -144,8 +150,9 @@ func TestExplainAsksTheNodeOfThePod(t *testing.T) {
 	}
 }
 
-// TestExplainNamesServicesThatNoNodeServes: proxies do not watch headless Services, so the API server is asked.
-func TestExplainNamesServicesThatNoNodeServes(t *testing.T) {
+// TestExplain_UnservedServices: explain names Services that no node serves. Proxies do not watch headless
+// Services, so the API server is asked.
+func TestExplain_UnservedServices(t *testing.T) {
 	s := newStand(t, 1)
 	s.api.Set(apitest.Pods, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "client"}, Spec: corev1.PodSpec{NodeName: "node-0000"},
@@ -174,7 +181,8 @@ func TestExplainNamesServicesThatNoNodeServes(t *testing.T) {
 	}
 }
 
-func TestWrongCommandLinesOfTheOtherCommands(t *testing.T) {
+// TestCommands_OtherInvalidArguments: wrong command lines of the other commands.
+func TestCommands_OtherInvalidArguments(t *testing.T) {
 	s := newStand(t, 1)
 	for words, want := range map[string]string{
 		"wait":                      `the arguments must be "svc/NAME", got ""`,
@@ -196,8 +204,8 @@ func TestWrongCommandLinesOfTheOtherCommands(t *testing.T) {
 	}
 }
 
-// TestInterrupted: an interrupt ends the questions.
-func TestInterrupted(t *testing.T) {
+// TestCommands_Interrupted: an interrupt ends the questions.
+func TestCommands_Interrupted(t *testing.T) {
 	s := newStand(t, 20)
 	for _, n := range s.nodes {
 		n.slow = 5 * time.Second
@@ -215,8 +223,9 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestReportsAreLists: the formats of kubectl see the nodes of a report as the items of a list.
-func TestReportsAreLists(t *testing.T) {
+// TestReports_AreLists: reports are lists. The formats of kubectl see the nodes of a report as the items of a
+// list.
+func TestReports_AreLists(t *testing.T) {
 	s := newStand(t, 3)
 	for format, want := range map[string]string{
 		"name":                         "node-0002\nnode-0001\nnode-0000\n",
@@ -233,8 +242,9 @@ func TestReportsAreLists(t *testing.T) {
 	}
 }
 
-// TestAnEmptyListIsOneSentence on standard error. Nodes that did not answer remain in the output.
-func TestAnEmptyListIsOneSentence(t *testing.T) {
+// TestReports_EmptyList: an empty list is one sentence on standard error. Nodes that did not answer remain in the
+// output.
+func TestReports_EmptyList(t *testing.T) {
 	s := newStand(t, 2)
 	for words, want := range map[string]string{
 		"top services": "No traffic of Services.\n", "top services -n shop": "No traffic of Services in namespace shop.\n",

@@ -30,7 +30,8 @@ func wants(t *testing.T, text string, all ...string) {
 	}
 }
 
-func TestStatusShowsProblemsFirst(t *testing.T) {
+// TestStatus_ProblemsFirst: status shows problems first.
+func TestStatus_ProblemsFirst(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[1].status = func(s *inspect.Status) {
 		s.Health, s.Domains[0].Held = "degraded", 5
@@ -56,8 +57,9 @@ func TestStatusShowsProblemsFirst(t *testing.T) {
 	wants(t, out, "OLDEST", "90.0s")
 }
 
-// TestStatusCountsAsTheNodesDo: a Service is pending or held, however many domains it is in.
-func TestStatusCountsAsTheNodesDo(t *testing.T) {
+// TestStatus_CountsLikeNodes: status counts as the nodes do. A Service is pending or held, however many domains it
+// is in.
+func TestStatus_CountsLikeNodes(t *testing.T) {
 	s := newStand(t, 1)
 	s.nodes[0].status = func(s *inspect.Status) {
 		s.States = &state.Counts{Applied: 5, Pending: 4, Held: 3}
@@ -69,7 +71,8 @@ func TestStatusCountsAsTheNodesDo(t *testing.T) {
 	}
 }
 
-func TestStatusNamesOtherConfigurations(t *testing.T) {
+// TestStatus_OtherConfigurations: status names other configurations.
+func TestStatus_OtherConfigurations(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[2].status = func(s *inspect.Status) { s.ConfigurationHash = "ba9876543210" }
 	s.nodes[3].status = func(s *inspect.Status) { s.ConfigurationHash = "" }
@@ -85,7 +88,8 @@ func TestStatusNamesOtherConfigurations(t *testing.T) {
 	wants(t, out, "configurationHash", "0123456789ab   ba9876543210")
 }
 
-func TestNodesWithoutAnswerAreNamed(t *testing.T) {
+// TestCommands_NodesWithoutAnswer: nodes without answer are named.
+func TestCommands_NodesWithoutAnswer(t *testing.T) {
 	s := newStand(t, 5)
 	s.api.Remove(apitest.Pods, "kube-system", "sluice-node-0001")
 	s.pod("node-0002", corev1.PodPending)
@@ -105,7 +109,8 @@ func TestNodesWithoutAnswerAreNamed(t *testing.T) {
 	wants(t, out, "nodes without a pod of Sluice are not known", "no right", "4 of 4 nodes did not answer", "is forbidden")
 }
 
-func TestWhereSaysWhyNot(t *testing.T) {
+// TestWhere_Reasons: where says why not.
+func TestWhere_Reasons(t *testing.T) {
 	s := newStand(t, 6)
 	old, _ := reduce.Policy{}.EndpointSlice(webSlice("10.244.0.1"))
 	behind := s.nodes[1].known
@@ -137,7 +142,8 @@ func TestWhereSaysWhyNot(t *testing.T) {
 	wants(t, out, "applied on 3 of 6", "node-0000", "nodes that are behind are not known")
 }
 
-func TestWrongCommandLines(t *testing.T) {
+// TestCommands_InvalidArguments: wrong command lines.
+func TestCommands_InvalidArguments(t *testing.T) {
 	s := newStand(t, 1)
 	for words, want := range map[string]string{
 		"where":                         `the arguments must be "svc/NAME", got ""`,

@@ -65,7 +65,8 @@ func (s *stand) observe(t *testing.T, until []string, words ...string) string {
 	return to.text.String()
 }
 
-func TestObserveMergesNodes(t *testing.T) {
+// TestObserve_MergesNodes: observe merges nodes.
+func TestObserve_MergesNodes(t *testing.T) {
 	s := newStand(t, 70)
 	for i, n := range s.nodes {
 		n.stream = flowOn(fmt.Sprintf("service-%02d", i))
@@ -87,8 +88,9 @@ func TestObserveMergesNodes(t *testing.T) {
 	}
 }
 
-// TestObserveFollowsReplacedPods: a stream that ended is opened again, on the pod that the node has then.
-func TestObserveFollowsReplacedPods(t *testing.T) {
+// TestObserve_ReplacedPods: observe follows replaced pods. A stream that ended is opened again, on the pod that
+// the node has then.
+func TestObserve_ReplacedPods(t *testing.T) {
 	s := newStand(t, 1)
 	s.nodes[0].stream = func(context.Context, func(*inspect.FlowEvent) error) error {
 		s.api.Remove(apitest.Pods, "kube-system", "sluice-node-0000")
@@ -106,7 +108,8 @@ func TestObserveFollowsReplacedPods(t *testing.T) {
 	wants(t, out, "node-0000: the proxy ended the stream; records are missing; next attempt in 1s", "shop/after")
 }
 
-func TestObserveEndsWithoutNodes(t *testing.T) {
+// TestObserve_WithoutNodes: observe ends without nodes.
+func TestObserve_WithoutNodes(t *testing.T) {
 	s := newStand(t, 2)
 	for _, n := range s.nodes {
 		s.handlers["sluice-"+n.name+":10253"] = inspect.Remote("v0.1.0", n, false)

@@ -65,8 +65,9 @@ func get(t *testing.T, address string, header ...string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// TestOnlyTheUserCanAsk: other users of the host do not know the secret, and pages of other sites are rejected.
-func TestOnlyTheUserCanAsk(t *testing.T) {
+// TestPage_OnlyUserCanAsk: only the user can ask. Other users of the host do not know the secret, and pages of
+// other sites are rejected.
+func TestPage_OnlyUserCanAsk(t *testing.T) {
 	server, secret := servedPage(t, newStand(t, 1))
 	if len(secret) < 22 {
 		t.Errorf("the secret %s is short", secret)
@@ -114,7 +115,8 @@ func overviewAfter(t *testing.T, at string, round int) pageState {
 	return pageState{}
 }
 
-func TestPageGroupsProblems(t *testing.T) {
+// TestPage_GroupsProblems: page groups problems.
+func TestPage_GroupsProblems(t *testing.T) {
 	s := newStand(t, 30)
 	for _, n := range s.nodes[3:28] {
 		n.status = func(s *inspect.Status) {
@@ -145,8 +147,9 @@ func TestPageGroupsProblems(t *testing.T) {
 	}
 }
 
-// TestRoundsTakeTurns: pages that ask for a round all the time, and questions about a Service, ask each node once at a time.
-func TestRoundsTakeTurns(t *testing.T) {
+// TestPage_RoundsTakeTurns: rounds take turns. Pages that ask for a round all the time, and questions about a
+// Service, ask each node once at a time.
+func TestPage_RoundsTakeTurns(t *testing.T) {
 	s := newStand(t, 3)
 	var at, most, rounds atomic.Int32
 	busy := func(d time.Duration) {
@@ -173,8 +176,9 @@ func TestRoundsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestTheBrowserGetsAFile: the arguments of the browser do not contain the secret, and only this user can read the file.
-func TestTheBrowserGetsAFile(t *testing.T) {
+// TestBrowse_SecretInFile: the browser gets a file. The arguments of the browser do not contain the secret, and
+// only this user can read the file.
+func TestBrowse_SecretInFile(t *testing.T) {
 	bin, out := t.TempDir(), filepath.Join(t.TempDir(), "got")
 	script := fmt.Sprintf("#!/bin/sh\necho \"$1\" > %s.tmp\nmv %s.tmp %s\n", out, out, out)
 	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(script), 0o700); err != nil {

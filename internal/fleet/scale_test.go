@@ -20,9 +20,9 @@ func proxyAllBut(s *stand, without string) func(namespace, pod string) http.Hand
 	}
 }
 
-// TestOneRequestPerNode: a whole answer costs one request to each node, of which only so many run at a time, and two
-// lists.
-func TestOneRequestPerNode(t *testing.T) {
+// TestCommands_OneRequestPerNode: one request per node. A whole answer costs one request to each node, of which
+// only so many run at a time, and two lists.
+func TestCommands_OneRequestPerNode(t *testing.T) {
 	const nodes, parallel = 200, 4
 	for _, words := range [][]string{{"status"}, {"where", "svc/web"}} {
 		s := newStand(t, nodes)

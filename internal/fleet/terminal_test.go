@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/terminaltest"
 )
 
-// TestNodesCannotForgeOutput: a compromised node can neither move the cursor of the terminal of a person who asks all nodes,
-// nor add rows about other nodes.
-func TestNodesCannotForgeOutput(t *testing.T) {
+// TestTerminal_NodesCannotForgeOutput: nodes cannot forge output. A compromised node can neither move the cursor
+// of the terminal of a person who asks all nodes, nor add rows about other nodes.
+func TestTerminal_NodesCannotForgeOutput(t *testing.T) {
 	outputs := func(text string) (all map[string]string) {
 		s, all := newStand(t, 2), map[string]string{}
 		bad := s.nodes[1]

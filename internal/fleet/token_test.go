@@ -14,7 +14,7 @@ import (
 )
 
 // With the ServiceAccount, each proxy is asked over HTTPS, with one token per command and no other credentials.
-func TestProxiesGetAToken(t *testing.T) {
+func TestTokens_OnePerCommand(t *testing.T) {
 	s := newStand(t, 3)
 	for i, n := range s.nodes {
 		pod := "sluice-" + n.name + ":10253"
@@ -43,7 +43,7 @@ func TestProxiesGetAToken(t *testing.T) {
 }
 
 // Without the permission to request a token, proxies without authentication answer, and the output says why others do not.
-func TestWithoutTheRightToATokenProxiesAreAskedInPlainHTTP(t *testing.T) {
+func TestTokens_ForbiddenUsesPlainHTTP(t *testing.T) {
 	s := newStand(t, 2)
 	s.api.Reject(apitest.Token, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, account, nil))
 	out, err := s.run(t, "status")

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// TestConnectionsComeInPages, which the client puts together, and filters select.
-func TestConnectionsComeInPages(t *testing.T) {
+// TestConnections_Pages: connections come in pages, which the client puts together, and filters select.
+func TestConnections_Pages(t *testing.T) {
 	const many = 2*ConnectionsMax + 5
 	ctx, c := t.Context(), served(t, &stand{connections: many})
 	for _, tt := range []struct {
@@ -53,7 +53,8 @@ func TestConnectionsComeInPages(t *testing.T) {
 	}
 }
 
-func TestTrackedConnectionsArePrinted(t *testing.T) {
+// TestTracked_Print: tracked connections are printed.
+func TestTracked_Print(t *testing.T) {
 	at := netip.MustParseAddrPort
 	l := ConnectionList{Items: []Connection{
 		{Namespace: "shop", Name: "web", PortName: "http", Protocol: "tcp", Client: at("192.0.2.7:40312"),
@@ -83,7 +84,8 @@ tcp        192.0.2.7:40313   shop/web:http   10.96.0.12:80   10.244.1.22:8080   
 	}
 }
 
-func TestConnectionsArePrinted(t *testing.T) {
+// TestConnections_Print: connections are printed.
+func TestConnections_Print(t *testing.T) {
 	now := time.Now()
 	l := ConnectionList{Now: now, Items: []Connection{
 		{Namespace: "shop", Name: "web", PortName: "http", Protocol: "tcp", Client: netip.MustParseAddrPort("192.0.2.7:40312"),

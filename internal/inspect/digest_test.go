@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestDigestIsOfWhatTheAPISays(t *testing.T) {
+// TestDigest_APIContent: digest is of what the API says.
+func TestDigest_APIContent(t *testing.T) {
 	made := func(change func(*service.Snapshot)) string {
 		s := service.Snapshot{
 			Spec: &service.Spec{Ports: []service.Port{{Name: "b", Port: 443}, {Name: "a", Port: 80}}},

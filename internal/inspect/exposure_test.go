@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
-// TestExposureReference: the page lists each path as the table in code has it.
-func TestExposureReference(t *testing.T) {
+// TestExposure_Reference: the page lists each path as the table in code has it.
+func TestExposure_Reference(t *testing.T) {
 	var rows [][]string
 	for _, e := range Exposures {
 		path := e.Path
@@ -30,9 +30,9 @@ func TestExposureReference(t *testing.T) {
 	doctest.Generated(t, "../../docs/security.md", "exposures", doctest.Table([]string{"Path", "Shows", "Answered to"}, rows))
 }
 
-// TestEveryPathIsAnsweredAsTheTableSays asks each path of the API, with each kind of list, from another host: without
-// checks of callers, and with them. Nothing that has addresses of clients is for the whole network.
-func TestEveryPathIsAnsweredAsTheTableSays(t *testing.T) {
+// TestExposure_EveryPath asks each path of the API, with each kind of list, from another host: without checks of
+// callers, and with them. Nothing that has addresses of clients is for the whole network.
+func TestExposure_EveryPath(t *testing.T) {
 	ended := make(chan struct{}) // no stream lasts
 	close(ended)
 	for _, e := range Exposures {
@@ -164,9 +164,9 @@ func (m *marked) Explain(context.Context, explain.Flow) (*explain.Answer, error)
 	return &a, m.fail
 }
 
-// TestTheNetworkSeesNoTextOfOthers asks each path of the API for answers in which each text is marked. Everyone on the
-// network sees those of toAll only. Authorized callers and clients on the node see all.
-func TestTheNetworkSeesNoTextOfOthers(t *testing.T) {
+// TestExposure_TextsHiddenFromNetwork asks each path of the API for answers in which each text is marked. Everyone
+// on the network sees those of toAll only. Authorized callers and clients on the node see all.
+func TestExposure_TextsHiddenFromNetwork(t *testing.T) {
 	public, of := map[string]bool{}, ""
 	for _, word := range toAll {
 		if name, isType := strings.CutSuffix(word, ":"); isType {

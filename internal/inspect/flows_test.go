@@ -42,7 +42,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-func TestFlowRows(t *testing.T) {
+func TestFlowEvent_Print(t *testing.T) {
 	at := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	f := traffic.Flow{
 		Time: at, Verdict: traffic.Closed, Namespace: "shop", Name: "web", Protocol: "tcp", Client: netip.MustParseAddrPort("10.0.0.7:4000"),

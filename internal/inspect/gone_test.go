@@ -36,8 +36,9 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestQuestionsAboutEndpointsLeaveRoomForOthers: they wait, and have their own places.
-func TestQuestionsAboutEndpointsLeaveRoomForOthers(t *testing.T) {
+// TestHandler_GoneHasOwnPlaces: questions about endpoints leave room for others. They wait, and have their own
+// places.
+func TestHandler_GoneHasOwnPlaces(t *testing.T) {
 	h := Handler("v1", &stand{services: 1})
 	ask := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()

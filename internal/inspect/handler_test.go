@@ -168,7 +168,7 @@ func servedBy(t *testing.T, h http.Handler) *Client {
 	return NewClient(path)
 }
 
-func TestAnswers(t *testing.T) {
+func TestClient_Answers(t *testing.T) {
 	ctx, c := t.Context(), served(t, &stand{services: 10_000})
 	if s, err := c.Status(ctx); err != nil || s.Node != "n1" || s.APIVersion != Version {
 		t.Errorf("%+v, %v", s, err)
@@ -200,7 +200,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestFailures(t *testing.T) {
+func TestClient_Failures(t *testing.T) {
 	ctx := t.Context()
 	c := served(t, &stand{services: 1})
 	if _, err := c.Service(ctx, "ns0", "other"); err == nil || !strings.HasPrefix(err.Error(), "unknown Service ns0/other: this proxy does not have it") {
@@ -224,8 +224,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestAQuestionIsRepeatedOnce: a proxy that has just started gets a second chance.
-func TestAQuestionIsRepeatedOnce(t *testing.T) {
+// TestClient_RepeatsOnce: a question is repeated once. A proxy that has just started gets a second chance.
+func TestClient_RepeatsOnce(t *testing.T) {
 	asked := 0
 	h := Handler("v1", &stand{services: 1})
 	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -239,8 +239,8 @@ func TestAQuestionIsRepeatedOnce(t *testing.T) {
 	}
 }
 
-// TestNoMoreQuestionsThanThereIsRoomFor: those beyond get an answer that says so.
-func TestNoMoreQuestionsThanThereIsRoomFor(t *testing.T) {
+// TestHandler_TooManyQuestions: no more questions than there is room for. Those beyond get an answer that says so.
+func TestHandler_TooManyQuestions(t *testing.T) {
 	s := &stand{hold: make(chan struct{})}
 	h := Handler("v1", s)
 	ask := func() *httptest.ResponseRecorder {
@@ -270,7 +270,7 @@ func TestNoMoreQuestionsThanThereIsRoomFor(t *testing.T) {
 	}
 }
 
-func TestOnlyQuestions(t *testing.T) {
+func TestHandler_RejectsPost(t *testing.T) {
 	w := httptest.NewRecorder()
 	Handler("v1", &stand{}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, PathStatus, nil))
 	if w.Code != http.StatusMethodNotAllowed && w.Code != http.StatusNotFound {

@@ -56,7 +56,7 @@ func TestParseDestination(t *testing.T) {
 	}
 }
 
-func TestSelect(t *testing.T) {
+func TestServiceList_Select(t *testing.T) {
 	for _, c := range []struct{ fields, state, want string }{
 		{"", "", "abc"}, {"", "held", "b"}, {"state=applied", "", "ac"}, {"state!=applied,metadata.namespace=n", "", "b"},
 		{"metadata.name=c", "applied", "c"}, {"metadata.name=c", "pending", ""}, {"labels=x", "", "field-selector"}, {"a=b=c,,", "", "field-selector"},
@@ -80,7 +80,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestKeep(t *testing.T) {
+func TestServiceList_Keep(t *testing.T) {
 	l := someServices()
 	missing := l.Keep([]ServiceName{{Namespace: "n", Name: "c"}, {Namespace: "n", Name: "z"}})
 	if len(missing) != 1 || missing[0].String() != "n/z" || len(l.Items) != 1 || l.Items[0].Name != "c" {

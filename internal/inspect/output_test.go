@@ -32,8 +32,8 @@ func printed(t *testing.T, o *Output) string {
 	return out.String()
 }
 
-// TestSortBy: tables and JSON have the same order, also by columns that only a wide table has.
-func TestSortBy(t *testing.T) {
+// TestOutput_SortBy: tables and JSON have the same order, also by columns that only a wide table has.
+func TestOutput_SortBy(t *testing.T) {
 	for _, c := range []struct {
 		by, want string
 		reverse  bool
@@ -60,7 +60,7 @@ func TestSortBy(t *testing.T) {
 	}
 }
 
-func TestFormats(t *testing.T) {
+func TestOutput_Formats(t *testing.T) {
 	for format, want := range map[string]string{
 		"name": "n/a\nn/b\nn/c\n", "jsonpath={.items[*].metadata.name}": "a b c", "jsonpath=.kind": "ServiceList", "jsonpath={.items[1].changes}": "1",
 	} {
@@ -95,8 +95,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestWatchPrintsWhatChanges: what stays as it is is not printed again.
-func TestWatchPrintsWhatChanges(t *testing.T) {
+// TestWatch_PrintsChanges: watch prints what changes. What stays as it is is not printed again.
+func TestWatch_PrintsChanges(t *testing.T) {
 	for _, c := range []struct {
 		format string
 		want   map[string]int
@@ -136,8 +136,8 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 	}
 }
 
-// TestWatchOfOneAnswer: it is printed again when more than the time changes.
-func TestWatchOfOneAnswer(t *testing.T) {
+// TestWatch_OneAnswer: watch of one answer. It is printed again when more than the time changes.
+func TestWatch_OneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		var out strings.Builder
@@ -165,8 +165,8 @@ type uptime struct {
 
 func (u *uptime) Print(to *terminal.Page) { to.Say("up %s\n", u.up) }
 
-// TestWatchComparesWhatIsShown: fields without a column may tick, and so may ages.
-func TestWatchComparesWhatIsShown(t *testing.T) {
+// TestWatch_ComparesShownFields: watch compares what is shown. Fields without a column may tick, and so may ages.
+func TestWatch_ComparesShownFields(t *testing.T) {
 	for _, rows := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			asked := 0
@@ -190,8 +190,8 @@ func TestWatchComparesWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestWatchOfEvents: only new events are printed, and nothing about those that are forgotten.
-func TestWatchOfEvents(t *testing.T) {
+// TestWatch_Events: watch of events. Only new events are printed, and nothing about those that are forgotten.
+func TestWatch_Events(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		stop := errors.New("over")
@@ -210,8 +210,8 @@ func TestWatchOfEvents(t *testing.T) {
 	})
 }
 
-// TestWatchOfAnEmptyList: the head comes with the first row.
-func TestWatchOfAnEmptyList(t *testing.T) {
+// TestWatch_EmptyList: watch of an empty list. The head comes with the first row.
+func TestWatch_EmptyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		stop := errors.New("over")
@@ -233,7 +233,8 @@ func TestWatchOfAnEmptyList(t *testing.T) {
 	})
 }
 
-func TestEventsOfANamespace(t *testing.T) {
+// TestEvents_Namespace: events of a namespace.
+func TestEvents_Namespace(t *testing.T) {
 	client := served(t, &stand{})
 	all, err := client.Events(t.Context(), "")
 	if err != nil {

@@ -13,7 +13,8 @@ var printedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func number(n int64) *int64 { return &n }
 
-func TestStatusSaysWhatIsWrong(t *testing.T) {
+// TestStatus_Problems: status says what is wrong.
+func TestStatus_Problems(t *testing.T) {
 	var out terminal.Page
 	s := Status{
 		Version: "v1", Compatible: "v1.37.2", Now: printedAt, Started: printedAt.Add(-26 * time.Hour), Mode: "nftables", ModeReason: "because",
@@ -37,7 +38,8 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
+// TestServiceDetail_QuarantineAndTimeline: detail shows quarantine and timeline.
+func TestServiceDetail_QuarantineAndTimeline(t *testing.T) {
 	var out terminal.Page
 	d := ServiceDetail{
 		Now: printedAt, Service: Service{Namespace: "a", Name: "b", InternalPolicy: "Cluster",
@@ -69,7 +71,8 @@ func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
 	}
 }
 
-func TestEndpointsShowWhatDecided(t *testing.T) {
+// TestEndpointList_Decision: endpoints show what decided.
+func TestEndpointList_Decision(t *testing.T) {
 	var out terminal.Page
 	l := EndpointList{Namespace: "a", Name: "b", Node: "n1", Ports: []EndpointPort{
 		{Port: Port{Name: "web", Protocol: "TCP", Port: 80}, Family: "IPv4", Internal: Rule{"Cluster", "every ready endpoint", 1}, Omitted: 2,
@@ -87,7 +90,7 @@ func TestEndpointsShowWhatDecided(t *testing.T) {
 	}
 }
 
-func TestSpans(t *testing.T) {
+func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0ms", 12 * time.Millisecond: "12ms", 119 * time.Second: "119s", 150 * time.Second: "2m30s",
 		30 * time.Minute: "30m", 30 * time.Hour: "30h", 72 * time.Hour: "3d",
@@ -98,8 +101,9 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestSourceOfARejectedFile: while a file is rejected, the source is not in sync, although it is read.
-func TestSourceOfARejectedFile(t *testing.T) {
+// TestStatus_RejectedFileSource: source of a rejected file. While a file is rejected, the source is not in sync,
+// although it is read.
+func TestStatus_RejectedFileSource(t *testing.T) {
 	finding := func(kind, about string) Finding { return Finding{Finding: state.Finding{Kind: kind, About: about}} }
 	s := Status{Now: printedAt, Feed: Feed{From: "manifests", Synced: printedAt.Add(-90 * time.Second)}}
 	for want, findings := range map[string][]Finding{
@@ -111,8 +115,8 @@ func TestSourceOfARejectedFile(t *testing.T) {
 	}
 }
 
-// TestSelfTestNamesWhatItTests: it says nothing about pods.
-func TestSelfTestNamesWhatItTests(t *testing.T) {
+// TestStatus_SelfTest: self test names what it tests. It says nothing about pods.
+func TestStatus_SelfTest(t *testing.T) {
 	s := Status{Now: printedAt, SelfTest: []SelfTest{{Family: "IPv4", Passed: true, At: printedAt.Add(-time.Second)}, {Family: "IPv6", At: printedAt.Add(-time.Minute)}}}
 	expectLine(t, &s, "Self-test:   loopback of this node: IPv4 passed 1s ago, IPv6 FAILED 60s ago\n")
 }
@@ -128,8 +132,9 @@ func expectLine(t *testing.T, s *Status, want string) {
 	}
 }
 
-// TestUnappliedReadsTheStates: the numbers of the domains do not show a Service that is too large, parked or shadowed.
-func TestUnappliedReadsTheStates(t *testing.T) {
+// TestStatus_Unapplied: unapplied reads the states. The numbers of the domains do not show a Service that is too
+// large, parked or shadowed.
+func TestStatus_Unapplied(t *testing.T) {
 	status := func(change func(*Status)) string {
 		s := Status{Services: 5, States: &state.Counts{Applied: 5}, Domains: []Domain{{Name: "d4", Open: true, Applied: 5}}}
 		change(&s)

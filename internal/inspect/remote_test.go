@@ -21,7 +21,8 @@ func remote(t *testing.T, to http.Handler) *Client {
 	return NewRemoteClient("n1", base, http.DefaultTransport)
 }
 
-func TestOtherHostsAreAnsweredLess(t *testing.T) {
+// TestRemote_ReducedAnswers: other hosts are answered less.
+func TestRemote_ReducedAnswers(t *testing.T) {
 	c := remote(t, Remote("v1", &stand{services: 2}, false))
 	if s, err := c.Status(t.Context()); err != nil || s.Node != "n1" {
 		t.Errorf("%+v, %v", s, err)
@@ -40,9 +41,9 @@ func TestOtherHostsAreAnsweredLess(t *testing.T) {
 	}
 }
 
-// TestRecordsForOtherHosts: they are disabled unless the configuration allows them, and some streams are left for the
-// local socket.
-func TestRecordsForOtherHosts(t *testing.T) {
+// TestRemote_FlowRecords: records for other hosts. They are disabled unless the configuration allows them, and
+// some streams are left for the local socket.
+func TestRemote_FlowRecords(t *testing.T) {
 	none := func(*FlowEvent) error { return nil }
 	c := remote(t, Remote("v1", &stand{}, false))
 	if err := c.Observe(t.Context(), FlowQuery{}, func() {}, none); !Refused(err) || !strings.Contains(err.Error(), "security.inspection") {
@@ -68,7 +69,8 @@ func TestRecordsForOtherHosts(t *testing.T) {
 	}
 }
 
-func TestBriefLeavesOutObjects(t *testing.T) {
+// TestServiceDetail_Brief: brief leaves out objects.
+func TestServiceDetail_Brief(t *testing.T) {
 	d := ServiceDetail{Domains: []ServiceDomain{{Objects: make([]Object, 3), Omitted: 4}}}
 	d.brief()
 	if got := d.Domains[0]; len(got.Objects) != 0 || got.Omitted != 7 {
@@ -76,8 +78,8 @@ func TestBriefLeavesOutObjects(t *testing.T) {
 	}
 }
 
-// TestForeignAnswers: an API server answers for a proxy that it does not reach.
-func TestForeignAnswers(t *testing.T) {
+// TestClient_ForeignAnswers: an API server answers for a proxy that it does not reach.
+func TestClient_ForeignAnswers(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"kind":"Status","message":"error trying to reach service: refused"}`: "error trying to reach service: refused",
 		"oops": "unexpected response: 503 Service Unavailable: \"oops\"",
@@ -92,7 +94,8 @@ func TestForeignAnswers(t *testing.T) {
 	}
 }
 
-func TestMergeTopAddsUp(t *testing.T) {
+// TestMergeTop: merge top adds up.
+func TestMergeTop(t *testing.T) {
 	now := time.Now()
 	q := &TopQuery{Kind: "services"}
 	if err := q.Check(); err != nil {

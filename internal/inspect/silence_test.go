@@ -56,9 +56,9 @@ func mute(t *testing.T) (socket string, pid int) {
 	return socket, cmd.Process.Pid
 }
 
-// TestASilentProxyIsNamed: every question ends, and the error says which process does not answer, in which state it is,
-// and that its rules remain.
-func TestASilentProxyIsNamed(t *testing.T) {
+// TestClient_SilentProxy: a silent proxy is named. Every question ends, and the error says which process does not
+// answer, in which state it is, and that its rules remain.
+func TestClient_SilentProxy(t *testing.T) {
 	socket, pid := mute(t)
 	c := NewClient(socket)
 	// On a busy machine, a later question may end before it has a connection, which tells the process.
@@ -113,8 +113,8 @@ func TestASilentProxyIsNamed(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatStops ends with the same error, and a slow reader is no silence.
-func TestAnAnswerThatStops(t *testing.T) {
+// TestClient_AnswerStops: an answer that stops ends with the same error, and a slow reader is no silence.
+func TestClient_AnswerStops(t *testing.T) {
 	hang := make(chan struct{})
 	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(headerAPI, Version)
@@ -139,8 +139,8 @@ func TestAnAnswerThatStops(t *testing.T) {
 	}
 }
 
-// TestAQueueThatIsFull: a stopped process takes no more connections at some time.
-func TestAQueueThatIsFull(t *testing.T) {
+// TestClient_QueueFull: a queue that is full. A stopped process takes no more connections at some time.
+func TestClient_QueueFull(t *testing.T) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -160,8 +160,9 @@ func TestAQueueThatIsFull(t *testing.T) {
 	}
 }
 
-// TestAllIsOneQuestion: what is known of all Services is one answer, which leaves out those that went meanwhile.
-func TestAllIsOneQuestion(t *testing.T) {
+// TestClient_AllInOneQuestion: all is one question. What is known of all Services is one answer, which leaves out
+// those that went meanwhile.
+func TestClient_AllInOneQuestion(t *testing.T) {
 	var asked []string
 	h := Handler("v1", &stand{services: 1000}) // which knows the details of the first only
 	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -184,8 +185,9 @@ func TestAllIsOneQuestion(t *testing.T) {
 	}
 }
 
-// TestARepeatedQuestionHasOneLimit: a proxy that is not ready, and then hangs, is named after the client's patience.
-func TestARepeatedQuestionHasOneLimit(t *testing.T) {
+// TestClient_RepeatSharesLimit: a repeated question has one limit. A proxy that is not ready, and then hangs, is
+// named after the client's patience.
+func TestClient_RepeatSharesLimit(t *testing.T) {
 	hang := make(chan struct{})
 	var asked atomic.Int32
 	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

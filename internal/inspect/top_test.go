@@ -58,7 +58,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-func TestTopTable(t *testing.T) {
+func TestTopList_Print(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	l := TopList{Kind: "endpoints", Now: now, From: now.Add(-time.Minute), To: now.Add(-10 * time.Second), Omitted: 3, Counted: TopCounted{Connections: true, Bytes: true}, Items: []TopItem{
 		{Namespace: "shop", Name: "web", Endpoint: "10.244.1.21:8080", Connections: 1200, BytesIn: 12_000_000, BytesOut: 7, Refused: 5, Open: 5},
@@ -82,8 +82,8 @@ func TestTopTable(t *testing.T) {
 	}
 }
 
-// TestUnknownBytesAreNotInJSON: 0 says that no bytes were sent.
-func TestUnknownBytesAreNotInJSON(t *testing.T) {
+// TestTopList_UnknownBytesNotInJSON: unknown bytes are not in JSON. 0 says that no bytes were sent.
+func TestTopList_UnknownBytesNotInJSON(t *testing.T) {
 	for item, known := range map[TopItem]bool{{Name: "a"}: true, {Name: "b", Connections: 3}: false, {Name: "c", Connections: 3, BytesIn: 7}: true} {
 		text, err := json.Marshal(TopList{Items: []TopItem{item}})
 		if err != nil || strings.Contains(string(text), `"bytesIn"`) != known || strings.Contains(string(text), `"bytesOut"`) != known || !strings.Contains(string(text), `"open":0`) {

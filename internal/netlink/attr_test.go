@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestAttributesComeBack(t *testing.T) {
+// TestAttrs_RoundTrip: attributes come back.
+func TestAttrs_RoundTrip(t *testing.T) {
 	b := AppendText(nil, 1, "kube-proxy")
 	b, mark := Nest(b, 2)
 	b = AppendUint32(b, 1, 0xdeadbeef)

@@ -83,9 +83,9 @@ func tables(ctx context.Context, s *Socket) ([]string, error) {
 	return names, err
 }
 
-// TestKernelExchange: one answer confirms a batch, and a rejection has the place of its message
-// and the offset of the attribute.
-func TestKernelExchange(t *testing.T) {
+// TestKernelSocket_Exchange: one answer confirms a batch, and a rejection has the place of its message and the
+// offset of the attribute.
+func TestKernelSocket_Exchange(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	rejections, err := answers(s, batch(newTable("one"), newTable("two")))
 	if err != nil || len(rejections) > 0 {
@@ -108,9 +108,9 @@ func TestKernelExchange(t *testing.T) {
 	}
 }
 
-// TestKernelAnswersDoNotFit: the loss is reported, and what is left is not taken for an
-// answer to the next request.
-func TestKernelAnswersDoNotFit(t *testing.T) {
+// TestKernelSocket_AnswersDoNotFit: kernel answers do not fit. The loss is reported, and what is left is not taken
+// for an answer to the next request.
+func TestKernelSocket_AnswersDoNotFit(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,8 @@ func TestKernelAnswersDoNotFit(t *testing.T) {
 	}
 }
 
-func TestKernelTooLarge(t *testing.T) {
+// TestKernelSocket_RequestTooLarge: kernel too large.
+func TestKernelSocket_RequestTooLarge(t *testing.T) {
 	_, s := inNamespace(t, Config{SendBytes: 64 << 10})
 	if s.Room() > 200<<10 {
 		t.Fatalf("room for %d bytes", s.Room())
@@ -142,8 +143,8 @@ func TestKernelTooLarge(t *testing.T) {
 	}
 }
 
-// TestKernelDumpIsLeft: what is left of a dump does not disturb the next request.
-func TestKernelDumpIsLeft(t *testing.T) {
+// TestKernelSocket_AbandonedDump: kernel dump is left. What is left of a dump does not disturb the next request.
+func TestKernelSocket_AbandonedDump(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	var many [][]byte
 	for i := range 1000 {
@@ -174,8 +175,8 @@ func TestKernelDumpIsLeft(t *testing.T) {
 	}
 }
 
-// TestKernelInterrupted: the tables change during a dump.
-func TestKernelInterrupted(t *testing.T) {
+// TestKernelSocket_InterruptedDump: the tables change during a dump.
+func TestKernelSocket_InterruptedDump(t *testing.T) {
 	node, s := inNamespace(t, Config{})
 	other := open(t, node, Config{})
 	var many [][]byte
@@ -199,7 +200,8 @@ func TestKernelInterrupted(t *testing.T) {
 	}
 }
 
-func TestKernelRejectedQuestion(t *testing.T) {
+// TestKernelSocket_RejectedQuery: kernel rejected question.
+func TestKernelSocket_RejectedQuery(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, family)
 	request = Finish(AppendText(request, unix.NFTA_TABLE_NAME, "absent"), mark)
@@ -212,8 +214,8 @@ func TestKernelRejectedQuestion(t *testing.T) {
 	}
 }
 
-// TestKernelListen: the listener receives others' changes, and not those of its socket.
-func TestKernelListen(t *testing.T) {
+// TestKernelTableListener_ExcludesOwnChanges: the listener receives others' changes, and not those of its socket.
+func TestKernelTableListener_ExcludesOwnChanges(t *testing.T) {
 	node, s := inNamespace(t, Config{})
 	other := open(t, node, Config{})
 	var all, others *TableListener
@@ -261,8 +263,8 @@ func TestKernelListen(t *testing.T) {
 	}
 }
 
-// TestKernelClosed: a closed socket does not use a descriptor that may belong to another.
-func TestKernelClosed(t *testing.T) {
+// TestKernelSocket_UseAfterClose: a closed socket does not use a descriptor that may belong to another.
+func TestKernelSocket_UseAfterClose(t *testing.T) {
 	node, _ := inNamespace(t, Config{})
 	var s *Socket
 	if err := node.Do(func() (err error) { s, err = Open(Config{Protocol: unix.NETLINK_NETFILTER}); return err }); err != nil {

@@ -49,8 +49,9 @@ func facts() *service.NodeFacts {
 	return facts
 }
 
-// TestTheOlderServiceHasWhatBothClaim, in whatever order they are filed.
-func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
+// TestObjects_OlderServiceWinsSharedFrontend: the older Service has what both claim, in whatever order they are
+// filed.
+func TestObjects_OlderServiceWinsSharedFrontend(t *testing.T) {
 	elements := Objects(nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), nil, Views(rivals("a", "old"), facts()), facts())
 	text, err := nftrender.Text(service.IPv4, elements)
 	if err != nil {
@@ -89,9 +90,9 @@ func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
 	}
 }
 
-// TestEqualPicturesGiveEqualObjects: neither the order in which objects were
+// TestObjects_EqualInputsEqualOutput: equal pictures give equal objects. Neither the order in which objects were
 // filed nor the walk over a map shows.
-func TestEqualPicturesGiveEqualObjects(t *testing.T) {
+func TestObjects_EqualInputsEqualOutput(t *testing.T) {
 	picture := func() []dataplane.Object {
 		return Objects(nftrender.NewRenderer(service.IPv4, nftrender.Options{}), nil, Views(rivals("a", "old", "b", "c"), facts()), facts())
 	}

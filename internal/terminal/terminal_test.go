@@ -28,8 +28,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestJSONKeepsItsValue: the escapes are those of JSON.
-func TestJSONKeepsItsValue(t *testing.T) {
+// TestJSON_PreservesValue: JSON keeps its value. The escapes are those of JSON.
+func TestJSON_PreservesValue(t *testing.T) {
 	text := "\x7f\u009b\u202e\U000e0041é" + terminaltest.Hostile
 	made, err := json.Marshal(text)
 	if err != nil {
@@ -41,8 +41,8 @@ func TestJSONKeepsItsValue(t *testing.T) {
 	}
 }
 
-// TestYAMLKeepsItsValue, also with characters that YAML does not allow as they are.
-func TestYAMLKeepsItsValue(t *testing.T) {
+// TestYAML_PreservesValue: YAML keeps its value, also with characters that YAML does not allow as they are.
+func TestYAML_PreservesValue(t *testing.T) {
 	want := map[string]string{"text": "\x7f\u0080\u0085\u009b\u2028\u202e\ufeff\ufffe\U000e0041é" + terminaltest.Hostile}
 	made, err := YAML(want)
 	var got map[string]string
@@ -54,7 +54,8 @@ func TestYAMLKeepsItsValue(t *testing.T) {
 	}
 }
 
-func TestCleanReachesAllFields(t *testing.T) {
+// TestClean_ReachesAllFields: clean reaches all fields.
+func TestClean_ReachesAllFields(t *testing.T) {
 	type inner struct{ S string }
 	type answer struct {
 		inner

@@ -7,8 +7,8 @@ import (
 	nfttrace "github.com/sluice-proxy/sluice/dataplane/nftables/trace"
 )
 
-// TestCulpritsAreNamed: the rule that drops a packet is the one line that a trace exists for.
-func TestCulpritsAreNamed(t *testing.T) {
+// TestNameCulprits: culprits are named. The rule that drops a packet is the one line that a trace exists for.
+func TestNameCulprits(t *testing.T) {
 	const listed = `table inet fw {
 	chain out { # handle 1
 		type filter hook output priority filter; policy accept;

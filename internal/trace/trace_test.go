@@ -95,8 +95,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestPrint: packets that differ in the client's port alone are one path.
-func TestPrint(t *testing.T) {
+// TestAnswer_Print: packets that differ in the client's port alone are one path.
+func TestAnswer_Print(t *testing.T) {
 	accepted := nfttrace.Step{Hook: "forward", Table: firewall, Chain: "filter_FORWARD", Verdict: "jump a", Rule: 2, Handle: 9, Text: "jump a"}
 	second := packet("10.0.0.1:1001", clusterIP, "10.0.0.1:1001", endpoint, accepted, dropped())
 	third := packet(client, clusterIP, client, endpoint)

@@ -84,7 +84,8 @@ func answer(t testing.TB, f *feed, epoch string, since uint64) (c Changes, names
 	return c, names
 }
 
-func TestAPageIsSentWhatHasChanged(t *testing.T) {
+// TestFeed_SendsOnlyChanges: a page is sent what has changed.
+func TestFeed_SendsOnlyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{}
 		source.fill(3)
@@ -137,7 +138,8 @@ func TestAPageIsSentWhatHasChanged(t *testing.T) {
 	})
 }
 
-func TestAWalkThatWasCutShortRemovesNothing(t *testing.T) {
+// TestFeed_InterruptedWalkRemovesNothing: a walk that was cut short removes nothing.
+func TestFeed_InterruptedWalkRemovesNothing(t *testing.T) {
 	source := &fake{}
 	source.fill(10)
 	f := newFeed(source)
@@ -152,7 +154,8 @@ func TestAWalkThatWasCutShortRemovesNothing(t *testing.T) {
 	f.idle.Stop()
 }
 
-func TestForgottenDeletionsMakeAPageStartAnew(t *testing.T) {
+// TestFeed_ForgottenDeletionsSendFullState: forgotten deletions make a page start anew.
+func TestFeed_ForgottenDeletionsSendFullState(t *testing.T) {
 	source := &fake{}
 	source.fill(goneMax + 2)
 	f := newFeed(source)
@@ -165,9 +168,9 @@ func TestForgottenDeletionsMakeAPageStartAnew(t *testing.T) {
 	f.idle.Stop()
 }
 
-// TestThePageIsGuarded: the policy is strict, only the page's own questions are answered, and only
-// to itself.
-func TestThePageIsGuarded(t *testing.T) {
+// TestHandler_StrictPolicyAndSameOrigin: the page is guarded. The policy is strict, only the page's own questions
+// are answered, and only to itself.
+func TestHandler_StrictPolicyAndSameOrigin(t *testing.T) {
 	asked := ""
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked = r.URL.Path })
 	h := Handler(api, &fake{})
@@ -212,8 +215,8 @@ func TestThePageIsGuarded(t *testing.T) {
 	}
 }
 
-// TestFilesAreAskedForOnce: a browser that has the file is told so.
-func TestFilesAreAskedForOnce(t *testing.T) {
+// TestHandler_CachedFileNotModified: files are asked for once. A browser that has the file is told so.
+func TestHandler_CachedFileNotModified(t *testing.T) {
 	h := Handler(http.NotFoundHandler(), &fake{})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ui/main.js", nil))
@@ -226,8 +229,9 @@ func TestFilesAreAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestTheFilesNeedNothingElse: no markup from texts, no other host, no inline script or style.
-func TestTheFilesNeedNothingElse(t *testing.T) {
+// TestAssets_SelfContained: the files need nothing else. No markup from texts, no other host, no inline script or
+// style.
+func TestAssets_SelfContained(t *testing.T) {
 	names, err := assets.ReadDir("assets")
 	if err != nil || len(names) < 8 {
 		t.Fatalf("%v, %v", names, err)

@@ -42,8 +42,8 @@ func FuzzFeed(f *testing.F) {
 	})
 }
 
-// TestThePageSetsTextOnly: names reach the page as text, never as HTML.
-func TestThePageSetsTextOnly(t *testing.T) {
+// TestAssets_SetTextOnly: the page sets text only. Names reach the page as text, never as HTML.
+func TestAssets_SetTextOnly(t *testing.T) {
 	entries, err := assets.ReadDir("assets")
 	if err != nil || len(entries) == 0 {
 		t.Fatal(err)

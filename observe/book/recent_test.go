@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 )
 
-func TestRecentQuantilesAndRate(t *testing.T) {
+// TestRecent_QuantilesAndRate: recent quantiles and rate.
+func TestRecent_QuantilesAndRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(7 * time.Second) // within a step
 		var r recent
@@ -49,7 +50,7 @@ func TestRecentQuantilesAndRate(t *testing.T) {
 	})
 }
 
-func TestLastRepair(t *testing.T) {
+func TestBook_LastRepair(t *testing.T) {
 	b := newBook(1)
 	if r := b.Activity().LastRepair; r != nil {
 		t.Errorf("%+v", r)

@@ -38,7 +38,8 @@ func about(n int, what supervisor.Change) supervisor.Event[service.Key] {
 
 func all(service.Key) bool { return true }
 
-func TestRecordsLiveAsLongAsTheirActors(t *testing.T) {
+// TestBook_RecordLifetimeFollowsActor: records live as long as their actors.
+func TestBook_RecordLifetimeFollowsActor(t *testing.T) {
 	b := newBook(0)
 	b.update(serviceKey(1), func(*record) { t.Error("a Service without an actor has a record") })
 	for range 2 {
@@ -56,7 +57,8 @@ func TestRecordsLiveAsLongAsTheirActors(t *testing.T) {
 	}
 }
 
-func TestLateEventsDoNotBringAServiceBack(t *testing.T) {
+// TestBook_LateEventsDoNotReviveService: late events do not bring a Service back.
+func TestBook_LateEventsDoNotReviveService(t *testing.T) {
 	b := newBook(1)
 	b.Supervisor(about(0, supervisor.Ended{}))
 	view := service.View{Key: serviceKey(0)}
@@ -71,7 +73,8 @@ func TestLateEventsDoNotBringAServiceBack(t *testing.T) {
 	}
 }
 
-func TestRecordKeepsTheLongestAndTheNewest(t *testing.T) {
+// TestRecord_KeepsLongestAndNewest: record keeps the longest and the newest.
+func TestRecord_KeepsLongestAndNewest(t *testing.T) {
 	r := newRecord()
 	at := time.Unix(1000, 0)
 	r.applied(at, service.Revision{Incarnation: 2, Sequence: 1}, unknown, 3*time.Second)
@@ -84,7 +87,8 @@ func TestRecordKeepsTheLongestAndTheNewest(t *testing.T) {
 	}
 }
 
-func TestCopiesOfARecordStayAsTheyAre(t *testing.T) {
+// TestRecord_CopyUnaffectedByLaterEvents: copies of a record stay as they are.
+func TestRecord_CopyUnaffectedByLaterEvents(t *testing.T) {
 	b := newBook(1)
 	b.Supervisor(about(0, supervisor.Failed{Err: &supervisor.PanicError{Value: strings.Repeat("ä", failureMax)}}))
 	copied := b.Look().Each(all)[0]
@@ -100,7 +104,8 @@ func TestCopiesOfARecordStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestEndpointsAreCountedByKind(t *testing.T) {
+// TestCountEndpoints_ByKind: endpoints are counted by kind.
+func TestCountEndpoints_ByKind(t *testing.T) {
 	end := func(text string, local bool) service.Endpoint {
 		return service.Endpoint{AddrPort: netip.MustParseAddrPort(text), Local: local}
 	}
@@ -117,7 +122,8 @@ func TestEndpointsAreCountedByKind(t *testing.T) {
 	}
 }
 
-func TestReasonsHaveClasses(t *testing.T) {
+// TestReasonClass: reasons have classes.
+func TestReasonClass(t *testing.T) {
 	for reason, want := range map[string]string{
 		"iptables-restore v1.8.9 (nf_tables): line 4: RULE_APPEND failed (Invalid argument): rule in chain X": "invalid",
 		"netlink: no such file or directory":                 "not_found",
@@ -138,8 +144,8 @@ func TestReasonsHaveClasses(t *testing.T) {
 	}
 }
 
-// TestDrainingEndpointsAreCountedByWriters: the book has no count of its own.
-func TestDrainingEndpointsAreCountedByWriters(t *testing.T) {
+// TestBook_DrainingCountedByWriters: draining endpoints are counted by writers. The book has no count of its own.
+func TestBook_DrainingCountedByWriters(t *testing.T) {
 	b := newBook(1)
 	leaving := map[service.Key]int{}
 	b.Domains = []Domain{{Family: service.IPv6}, {Family: service.IPv4, Leaving: func() map[service.Key]int { return leaving }}}

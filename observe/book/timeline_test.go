@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestTimelineKeepsTheNewest(t *testing.T) {
+// TestTimeline_KeepsNewest: timeline keeps the newest.
+func TestTimeline_KeepsNewest(t *testing.T) {
 	b := newBook(1)
 	key := serviceKey(0)
 	done := time.Now()
@@ -46,7 +47,8 @@ func TestTimelineKeepsTheNewest(t *testing.T) {
 	}
 }
 
-func TestTimelineHasRejections(t *testing.T) {
+// TestTimeline_IncludesRejections: timeline has rejections.
+func TestTimeline_IncludesRejections(t *testing.T) {
 	b := newBook(1)
 	b.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
 	got := b.Timeline(serviceKey(0))
@@ -58,9 +60,9 @@ func TestTimelineHasRejections(t *testing.T) {
 	}
 }
 
-// TestTimelineIsSmall: at 10,000 Services all timelines together are below 10 MiB, and a change
-// allocates nothing once a timeline is full.
-func TestTimelineIsSmall(t *testing.T) {
+// TestTimeline_MemoryBounded: timeline is small. At 10,000 Services all timelines together are below 10 MiB, and a
+// change allocates nothing once a timeline is full.
+func TestTimeline_MemoryBounded(t *testing.T) {
 	if size := unsafe.Sizeof(step{}); size != 48 {
 		t.Errorf("a step has %d bytes", size)
 	}
@@ -78,7 +80,8 @@ func TestTimelineIsSmall(t *testing.T) {
 	}
 }
 
-func TestRecordOfOneService(t *testing.T) {
+// TestLook_ServiceRecord: record of one Service.
+func TestLook_ServiceRecord(t *testing.T) {
 	b := newBook(2)
 	at := time.Now()
 	b.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{Key: serviceKey(0), Received: at.Add(-time.Millisecond)}})

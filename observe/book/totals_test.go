@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// TestBalancedServices: each Service counts once, however many families serve it and however often it changes.
-func TestBalancedServices(t *testing.T) {
+// TestTotals_BalancedServices: each Service counts once, however many families serve it and however often it
+// changes.
+func TestTotals_BalancedServices(t *testing.T) {
 	b := newBook(4)
 	program := func(n int, by service.Balancing) {
 		for _, family := range service.Families {

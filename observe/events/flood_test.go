@@ -45,9 +45,9 @@ func (l *countingLimiter) TryAccept() bool {
 	return l.RateLimiter.TryAccept()
 }
 
-// TestEventsDoNotDelayWatches: a tenant who creates many Services with a bad annotation causes many
-// events. The next request for Services must not wait for them.
-func TestEventsDoNotDelayWatches(t *testing.T) {
+// TestRecorder_ManyEventsDoNotDelayWatches: events do not delay watches. A tenant who creates many Services with a
+// bad annotation causes many events. The next request for Services must not wait for them.
+func TestRecorder_ManyEventsDoNotDelayWatches(t *testing.T) {
 	var posted, last atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -12,9 +12,9 @@ func of(namespace string) entry {
 	return entry{key: service.Key{Namespace: namespace, Name: "a"}, note: namespace}
 }
 
-// TestQueueIsBounded: a namespace has a share, all of them have a bound, and the Node has a share that
-// they cannot take. What is beyond is counted.
-func TestQueueIsBounded(t *testing.T) {
+// TestQueue_Bounded: queue is bounded. A namespace has a share, all of them have a bound, and the Node has a share
+// that they cannot take. What is beyond is counted.
+func TestQueue_Bounded(t *testing.T) {
 	q := newQueue()
 	for range shareMax + 5 {
 		q.add(of("tenant"))
@@ -57,7 +57,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-func TestQueueWaitsForWhatIsDue(t *testing.T) {
+// TestQueue_WaitsUntilDue: queue waits for what is due.
+func TestQueue_WaitsUntilDue(t *testing.T) {
 	q, now := newQueue(), time.Now()
 	late, later := of("late"), of("later")
 	late.due, later.due = now.Add(time.Second), now.Add(2*time.Second)
@@ -74,9 +75,9 @@ func TestQueueWaitsForWhatIsDue(t *testing.T) {
 	}
 }
 
-// TestOneNodeReports: what follows from API objects alone is reported by the node that Reporter names.
-// Until it names one, the event waits, but not for ever.
-func TestOneNodeReports(t *testing.T) {
+// TestRecorder_OneNodeReports: one node reports. What follows from API objects alone is reported by the node that
+// Reporter names. Until it names one, the event waits, but not for ever.
+func TestRecorder_OneNodeReports(t *testing.T) {
 	node := ""
 	r := &Recorder{queue: newQueue(), config: Config{Node: "node-1", Reporter: func(service.Key) string { return node }}}
 	now := time.Now()

@@ -75,7 +75,7 @@ func await(t *testing.T, created chan eventsv1.Event) eventsv1.Event {
 	}
 }
 
-func TestEvents(t *testing.T) {
+func TestRecorder_Events(t *testing.T) {
 	r, created := running(t)
 	failure := errors.New("address already in use")
 	until := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -125,7 +125,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestLongNotesAreCut(t *testing.T) {
+// TestRecorder_TruncatesLongNotes: long notes are cut.
+func TestRecorder_TruncatesLongNotes(t *testing.T) {
 	r, created := running(t)
 	r.ConfigurationRejected(errors.New(strings.Repeat("x", 5000)))
 	if e := await(t, created); len(e.Note) != noteMax || !strings.HasSuffix(e.Note, service.Ellipsis) {
@@ -139,7 +140,8 @@ func TestLongNotesAreCut(t *testing.T) {
 	}
 }
 
-func TestWithoutAClientNothingHappens(t *testing.T) {
+// TestRecorder_WithoutClient: without a client nothing happens.
+func TestRecorder_WithoutClient(t *testing.T) {
 	r, err := New(t.Context(), Config{Node: "node-1"})
 	if err != nil {
 		t.Fatal(err)
@@ -148,10 +150,10 @@ func TestWithoutAClientNothingHappens(t *testing.T) {
 	r.Aggregator(aggregator.Freed{Key: web})
 }
 
-// TestAShadowIsAboutBothServices: the event is on the Service that loses, and names the one that
+// TestRecorder_ShadowedNamesBothServices: the event is on the Service that loses, and names the one that
 // serves if both are in one namespace. The end of a shadow makes no event.
-// TestMemoryIsBounded: it works without a client, and forgets the oldest events.
-func TestMemoryIsBounded(t *testing.T) {
+// TestMemory_Bounded: it works without a client, and forgets the oldest events.
+func TestMemory_Bounded(t *testing.T) {
 	memory := &Memory{}
 	r, err := New(t.Context(), Config{Node: "node-1", Memory: memory})
 	if err != nil {
@@ -167,7 +169,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestAShadowIsAboutBothServices(t *testing.T) {
+// TestRecorder_ShadowedNamesBothServices: a shadow is about both Services.
+func TestRecorder_ShadowedNamesBothServices(t *testing.T) {
 	r, created := running(t)
 	owner := service.Key{Namespace: "ns", Name: "owner"}
 	shadowed := source.Shadowed{
@@ -198,9 +201,9 @@ func TestAShadowIsAboutBothServices(t *testing.T) {
 	}
 }
 
-// TestIncidentsAreNoSeries: a second incident has its own event. As a second one of a series it would
-// show the note of the first.
-func TestIncidentsAreNoSeries(t *testing.T) {
+// TestRecorder_IncidentsAreSeparateEvents: incidents are no series. A second incident has its own event. As a
+// second one of a series it would show the note of the first.
+func TestRecorder_IncidentsAreSeparateEvents(t *testing.T) {
 	r, created := running(t)
 	flushed := aggregator.RepairBegan{Domain: "nftables/IPv6", Undone: ledger.Undone{Missing: 2}}
 	r.Aggregator(flushed)

@@ -143,9 +143,9 @@ func drifted(at time.Time) book.History {
 	return book.History{Drift: ledger.Drift{Missing: 3}, DriftAt: at, Drifts: 1}
 }
 
-// TestEveryUnhealthyAnswerIsExplained: in any combination, a family is unhealthy exactly if a
-// finding says so, findings are in order, and no Service is to blame.
-func TestEveryUnhealthyAnswerIsExplained(t *testing.T) {
+// TestDiagnosis_ExplainsEveryUnhealthyState: every unhealthy answer is explained. In any combination, a family is
+// unhealthy exactly if a finding says so, findings are in order, and no Service is to blame.
+func TestDiagnosis_ExplainsEveryUnhealthyState(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	explained := 0
 	for seed := range uint64(5_000) {

@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// TestKindsAreDocumented: each kind has advice, and a row in docs/health.md.
-func TestKindsAreDocumented(t *testing.T) {
+// TestKinds_Documented: kinds are documented. Each kind has advice, and a row in docs/health.md.
+func TestKinds_Documented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/health.md")
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +105,8 @@ func everything(t *testing.T) *fixture {
 	return f
 }
 
-// TestVerboseText compares the whole text.
-func TestVerboseText(t *testing.T) {
+// TestHandler_VerboseText compares the whole text.
+func TestHandler_VerboseText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
 		w := f.get(t, "/healthz?verbose")
@@ -189,8 +189,8 @@ node: not eligible
 	})
 }
 
-// TestVerboseJSON: the JSON has the same findings, and everything that it has without verbose.
-func TestVerboseJSON(t *testing.T) {
+// TestHandler_VerboseJSON: the JSON has the same findings, and everything that it has without verbose.
+func TestHandler_VerboseJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
 		w := f.get(t, "/healthz?verbose=1", "Accept", "application/json")
@@ -221,8 +221,9 @@ func TestVerboseJSON(t *testing.T) {
 	})
 }
 
-// TestVerboseLivezLeavesTheNodeOut: /livez lists the Node's problem, which does not count.
-func TestVerboseLivezLeavesTheNodeOut(t *testing.T) {
+// TestHandler_VerboseLivezIgnoresNode: verbose livez leaves the node out. /livez lists the Node's problem, which
+// does not count.
+func TestHandler_VerboseLivezIgnoresNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.node = tainted
@@ -256,8 +257,8 @@ func found(t *testing.T, m *Monitor) (some map[string]int, all int) {
 	return some, len(tallies)
 }
 
-// TestTalliesAgreeWithTheReport: and they list every kind from the start.
-func TestTalliesAgreeWithTheReport(t *testing.T) {
+// TestTallies_MatchReport: tallies agree with the report. And they list every kind from the start.
+func TestTallies_MatchReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
 		some, all := found(t, f.monitor)
@@ -289,8 +290,9 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 	})
 }
 
-// TestNoFindingIsMissingFromTheTallies: each is about a domain exactly if its kind is.
-func TestNoFindingIsMissingFromTheTallies(t *testing.T) {
+// TestTallies_CoverEveryFinding: no finding is missing from the tallies. Each is about a domain exactly if its
+// kind is.
+func TestTallies_CoverEveryFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
 		domains := map[string]bool{}
@@ -305,8 +307,8 @@ func TestNoFindingIsMissingFromTheTallies(t *testing.T) {
 	})
 }
 
-// TestTalliesReturnToZero once all is well.
-func TestTalliesReturnToZero(t *testing.T) {
+// TestTallies_ReturnToZero: tallies return to zero once all is well.
+func TestTallies_ReturnToZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		_, quiet := found(t, f.monitor)
@@ -322,9 +324,9 @@ func TestTalliesReturnToZero(t *testing.T) {
 	})
 }
 
-// TestDetailsAreForClientsOnTheNode: others learn what is wrong and of which Services, but read no
-// text of another program: a secret may be in it.
-func TestDetailsAreForClientsOnTheNode(t *testing.T) {
+// TestHandler_DetailsOnlyForLocalClients: details are for clients on the node. Others learn what is wrong and of
+// which Services, but read no text of another program: a secret may be in it.
+func TestHandler_DetailsOnlyForLocalClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const secret = "--token=hunter2"
 		f := newFixture(t)
@@ -357,9 +359,9 @@ func TestDetailsAreForClientsOnTheNode(t *testing.T) {
 	})
 }
 
-// TestShadowedServicesAreFindings until no other Service serves what they want. They make no node
-// unhealthy.
-func TestShadowedServicesAreFindings(t *testing.T) {
+// TestFindings_ShadowedServices: shadowed Services are findings until no other Service serves what they want. They
+// make no node unhealthy.
+func TestFindings_ShadowedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		one, other := service.Key{Namespace: "shop", Name: "one"}, service.Key{Namespace: "shop", Name: "other"}

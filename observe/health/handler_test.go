@@ -80,8 +80,8 @@ var (
 	tainted  = &service.NodeObject{Name: "n1", AutoscalerTaint: true}
 )
 
-// TestAnswers has each cause of an answer. The process started 100 s ago; ages are in seconds.
-func TestAnswers(t *testing.T) {
+// TestHandler_AnswerPerCause has each cause of an answer. The process started 100 s ago; ages are in seconds.
+func TestHandler_AnswerPerCause(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Now().Add(-time.Duration(seconds) * time.Second) }
 	tests := []struct {
 		name   string
@@ -174,8 +174,8 @@ func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *s
 	}
 }
 
-// TestBodies: the bodies are those of kube-proxy v1.37, byte for byte.
-func TestBodies(t *testing.T) {
+// TestHandler_BodiesMatchKubeProxy: the bodies are those of kube-proxy v1.37, byte for byte.
+func TestHandler_BodiesMatchKubeProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		start := time.Now()
@@ -202,8 +202,8 @@ func TestBodies(t *testing.T) {
 	})
 }
 
-// TestAbsentFamilies: a family that is not served is not reported.
-func TestAbsentFamilies(t *testing.T) {
+// TestHandler_AbsentFamilies: a family that is not served is not reported.
+func TestHandler_AbsentFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.domains = f.domains[:1]
@@ -220,7 +220,8 @@ func TestAbsentFamilies(t *testing.T) {
 	})
 }
 
-func TestAnyMethodAndNoOtherPath(t *testing.T) {
+// TestHandler_AnyMethodNoOtherPath: any method and no other path.
+func TestHandler_AnyMethodNoOtherPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"} {
@@ -244,9 +245,9 @@ func TestAnyMethodAndNoOtherPath(t *testing.T) {
 	})
 }
 
-// TestStandby: however long this process waits for another, /livez is 200 and /healthz is 503. What
-// the wait has held up counts from its end on.
-func TestStandby(t *testing.T) {
+// TestHandler_Standby: however long this process waits for another, /livez is 200 and /healthz is 503. What the
+// wait has held up counts from its end on.
+func TestHandler_Standby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		standby := Standby{For: "pid 7", Since: time.Now()}
 		m := NewMonitor(Config{

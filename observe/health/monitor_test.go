@@ -20,7 +20,8 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-func TestSyncPeriodIsHalfTheBound(t *testing.T) {
+// TestMonitor_UnhealthyAfterTwiceSyncPeriod: sync period is half the bound.
+func TestMonitor_UnhealthyAfterTwiceSyncPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domains := []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
 		m := NewMonitor(Config{
@@ -37,9 +38,9 @@ func TestSyncPeriodIsHalfTheBound(t *testing.T) {
 	})
 }
 
-// TestAStopThatHangsMakesTheProcessUnhealthy, although nothing is pending: nothing takes
-// changes any more.
-func TestAStopThatHangsMakesTheProcessUnhealthy(t *testing.T) {
+// TestMonitor_HangingStopUnhealthy: a stop that hangs makes the process unhealthy, although nothing is pending:
+// nothing takes changes any more.
+func TestMonitor_HangingStopUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stopping time.Time
 		m := NewMonitor(Config{
@@ -80,8 +81,8 @@ func kinds(m *Monitor) string {
 	return strings.Join(all, " ")
 }
 
-// TestActorsThatFailAreListedUntilTheyRecover, and never count.
-func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
+// TestMonitor_FailingActorsListedUntilRecovery: actors that fail are listed until they recover, and never count.
+func TestMonitor_FailingActorsListedUntilRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		m := f.monitor
@@ -127,8 +128,9 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 	})
 }
 
-// TestDriftIsWhatOthersHaveDone: what the previous run or a failed write has left is not drift.
-func TestDriftIsWhatOthersHaveDone(t *testing.T) {
+// TestMonitor_DriftOnlyByOthers: drift is what others have done. What the previous run or a failed write has left
+// is not drift.
+func TestMonitor_DriftOnlyByOthers(t *testing.T) {
 	some := ledger.Drift{Missing: 1}
 	tests := []struct {
 		name   string
@@ -163,8 +165,9 @@ func TestDriftIsWhatOthersHaveDone(t *testing.T) {
 	}
 }
 
-// TestAuditsWithoutDriftAreSuccesses: they show that the proxy of a quiet node works.
-func TestAuditsWithoutDriftAreSuccesses(t *testing.T) {
+// TestMonitor_AuditWithoutDriftIsSuccess: audits without drift are successes. They show that the proxy of a quiet
+// node works.
+func TestMonitor_AuditWithoutDriftIsSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		start := time.Now()
@@ -288,9 +291,9 @@ func rejects(poison string) func(*dataplane.Batch) dataplane.Outcome {
 
 var good, bad = key("good"), key("bad")
 
-// TestOneBadServiceNeverMakesTheNodeUnhealthy: it changes all the time, the kernel rejects it each
-// time, and its neighbours change as well.
-func TestOneBadServiceNeverMakesTheNodeUnhealthy(t *testing.T) {
+// TestMonitor_BadServiceKeepsNodeHealthy: one bad Service never makes the node unhealthy. It changes all the time,
+// the kernel rejects it each time, and its neighbours change as well.
+func TestMonitor_BadServiceKeepsNodeHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
 		w.behave(rejects("poison"))
@@ -318,9 +321,9 @@ func TestOneBadServiceNeverMakesTheNodeUnhealthy(t *testing.T) {
 	})
 }
 
-// TestFailingWritesMakeTheNodeUnhealthy: after twice the period, even if they are repairs that no
-// Service waits for, and until the first success.
-func TestFailingWritesMakeTheNodeUnhealthy(t *testing.T) {
+// TestMonitor_FailingWritesUnhealthy: failing writes make the node unhealthy. After twice the period, even if they
+// are repairs that no Service waits for, and until the first success.
+func TestMonitor_FailingWritesUnhealthy(t *testing.T) {
 	tests := []struct {
 		name  string
 		start func(*watched)
@@ -379,9 +382,9 @@ func TestFailingWritesMakeTheNodeUnhealthy(t *testing.T) {
 	}
 }
 
-// TestEachFailureHasItsOwnTime: failures with successes between them do not add up, even without a
-// probe in between. Nor do those whose objects are withdrawn.
-func TestEachFailureHasItsOwnTime(t *testing.T) {
+// TestMonitor_FailuresTimedSeparately: each failure has its own time. Failures with successes between them do not
+// add up, even without a probe in between. Nor do those whose objects are withdrawn.
+func TestMonitor_FailuresTimedSeparately(t *testing.T) {
 	for _, withdrawn := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWatched(t)
@@ -404,8 +407,8 @@ func TestEachFailureHasItsOwnTime(t *testing.T) {
 	}
 }
 
-// TestAStuckWriteMakesTheNodeUnhealthy: it neither fails nor ends.
-func TestAStuckWriteMakesTheNodeUnhealthy(t *testing.T) {
+// TestMonitor_StuckWriteUnhealthy: a stuck write makes the node unhealthy. It neither fails nor ends.
+func TestMonitor_StuckWriteUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
 		w.kernel.mu.Lock()
@@ -427,8 +430,9 @@ func TestAStuckWriteMakesTheNodeUnhealthy(t *testing.T) {
 	})
 }
 
-// TestAMonitorThatMissedTheEventsStillCounts: from its first look on.
-func TestAMonitorThatMissedTheEventsStillCounts(t *testing.T) {
+// TestMonitor_MissedEventsCountFromFirstLook: a monitor that missed the events still counts. From its first look
+// on.
+func TestMonitor_MissedEventsCountFromFirstLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.status(service.IPv4).Failures = 5
@@ -441,8 +445,8 @@ func TestAMonitorThatMissedTheEventsStillCounts(t *testing.T) {
 	})
 }
 
-// TestMonitorConcurrently is for the race detector.
-func TestMonitorConcurrently(t *testing.T) {
+// TestMonitor_Concurrent is for the race detector.
+func TestMonitor_Concurrent(t *testing.T) {
 	f := newFixture(t)
 	var running sync.WaitGroup
 	for i := range 4 {
@@ -465,8 +469,9 @@ func TestMonitorConcurrently(t *testing.T) {
 	running.Wait()
 }
 
-// TestLivezExcusesAWriteWithinItsLimit: a restart would begin it again. Balancers learn that changes are late.
-func TestLivezExcusesAWriteWithinItsLimit(t *testing.T) {
+// TestLivez_ToleratesWriteWithinLimit: livez excuses a write within its limit. A restart would begin it again.
+// Balancers learn that changes are late.
+func TestLivez_ToleratesWriteWithinLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		s := f.status(service.IPv4)
@@ -487,8 +492,9 @@ func TestLivezExcusesAWriteWithinItsLimit(t *testing.T) {
 	})
 }
 
-// TestLivezWaitsForTheSearchWhateverTheSyncPeriod: a shorter period makes a family unhealthy earlier, and kills nothing.
-func TestLivezWaitsForTheSearchWhateverTheSyncPeriod(t *testing.T) {
+// TestLivez_WaitsForSearchAnySyncPeriod: livez waits for the search whatever the sync period. A shorter period
+// makes a family unhealthy earlier, and kills nothing.
+func TestLivez_WaitsForSearchAnySyncPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domains := []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
 		for period, killed := range map[time.Duration]time.Duration{

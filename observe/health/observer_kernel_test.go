@@ -36,9 +36,9 @@ func (w *lockedWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.
 	return r
 }
 
-// TestKernelPortsFollowTheRules: a whole proxy, whose kernel accepts the rules late.
+// TestKernelPorts_FollowRules: kernel ports follow the rules. A whole proxy, whose kernel accepts the rules late.
 // Ports open, change their answer and close when the rules do, and not before.
-func TestKernelPortsFollowTheRules(t *testing.T) {
+func TestKernelPorts_FollowRules(t *testing.T) {
 	w := newWorld(t)
 	writer := &lockedWriter{Writer: nftmodel.NewKernel().Writer(service.IPv4)}
 	writer.locked.Store(true)

@@ -98,9 +98,8 @@ func viewOf(name string, port uint16, ready4, ready6 int) service.View {
 // hosts are the addresses at which the tests ask for the port of each family.
 var hosts = service.PerFamily[string]{own4, "[" + own6 + "]"}
 
-// TestKernelPortAnswers: status, headers and body, byte for byte, to any path and
-// method.
-func TestKernelPortAnswers(t *testing.T) {
+// TestKernelPorts_Answers: kernel port answers. Status, headers and body, byte for byte, to any path and method.
+func TestKernelPorts_Answers(t *testing.T) {
 	w := newPortsWorld(t)
 	tests := []struct {
 		ready   int
@@ -162,9 +161,9 @@ func (w *portsWorld) raw(address, text string) string {
 	return string(answer)
 }
 
-// TestKernelFamiliesHavePortsOfTheirOwn: a socket of one family does not answer
-// for the other.
-func TestKernelFamiliesHavePortsOfTheirOwn(t *testing.T) {
+// TestKernelPorts_SeparatePerFamily: kernel families have ports of their own. A socket of one family does not
+// answer for the other.
+func TestKernelPorts_SeparatePerFamily(t *testing.T) {
 	for _, family := range service.Families {
 		w := newPortsWorld(t)
 		w.ports.Programmed(context.Background(), family, viewOf("svc1", 32000, 1, 1))
@@ -181,8 +180,8 @@ func TestKernelFamiliesHavePortsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestKernelPortsFollowTheService: opened, left alone, moved, closed.
-func TestKernelPortsFollowTheService(t *testing.T) {
+// TestKernelPorts_FollowService: kernel ports follow the Service. Opened, left alone, moved, closed.
+func TestKernelPorts_FollowService(t *testing.T) {
 	w := newPortsWorld(t)
 	w.program("other", 32001, 1, 1)
 	w.program("svc1", 32000, 1, 1)
@@ -261,8 +260,9 @@ func (w *portsWorld) listening() string {
 	return text.String()
 }
 
-// TestKernelPortsProgrammedBeforeTheStart: the newest state from before Run counts.
-func TestKernelPortsProgrammedBeforeTheStart(t *testing.T) {
+// TestKernelPorts_ProgrammedBeforeStart: kernel ports programmed before the start. The newest state from before
+// Run counts.
+func TestKernelPorts_ProgrammedBeforeStart(t *testing.T) {
 	w := &portsWorld{world: newWorld(t)}
 	w.ports = w.newPorts(quiet)
 	w.program("svc1", 31999, 1, 1)
@@ -277,9 +277,9 @@ func TestKernelPortsProgrammedBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestKernelPortTaken: the failure is reported with what to do, nothing is left half open, and the
-// port opens once it is free.
-func TestKernelPortTaken(t *testing.T) {
+// TestKernelPorts_PortTaken: kernel port taken. The failure is reported with what to do, nothing is left half
+// open, and the port opens once it is free.
+func TestKernelPorts_PortTaken(t *testing.T) {
 	w := newPortsWorld(t, own4, second4)
 	thief := w.take("tcp4", second4+":32000")
 	w.program("svc1", 32000, 1, 1)
@@ -304,9 +304,9 @@ func TestKernelPortTaken(t *testing.T) {
 	}
 }
 
-// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: ahead of the next retry, and without another report. The test
-// sets the time, at which no retry is due.
-func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
+// TestKernelPorts_TakenRetriedWhenProgrammed: kernel port taken is tried when the Service is programmed. Ahead of
+// the next retry, and without another report. The test sets the time, at which no retry is due.
+func TestKernelPorts_TakenRetriedWhenProgrammed(t *testing.T) {
 	w := newPortsWorld(t)
 	w.stop() // no other goroutine may touch what follows
 	reported := 0
@@ -336,9 +336,9 @@ func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
 	}
 }
 
-// TestKernelPortPassesFromOneServiceToAnother: in either order, and without a report unless it
-// lasts. The test sets the time.
-func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
+// TestKernelPorts_PortMovesBetweenServices: kernel port passes from one Service to another. In either order, and
+// without a report unless it lasts. The test sets the time.
+func TestKernelPorts_PortMovesBetweenServices(t *testing.T) {
 	w := newPortsWorld(t)
 	w.stop() // no other goroutine may touch what follows
 	var reported []string
@@ -387,9 +387,9 @@ func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	}
 }
 
-// TestKernelPortsOnGivenAddresses: ports follow a list of addresses, and sockets that stay in it
-// are not reopened.
-func TestKernelPortsOnGivenAddresses(t *testing.T) {
+// TestKernelPorts_GivenAddresses: kernel ports on given addresses. Ports follow a list of addresses, and sockets
+// that stay in it are not reopened.
+func TestKernelPorts_GivenAddresses(t *testing.T) {
 	w := newPortsWorld(t, own4, own6)
 	w.program("svc1", 32000, 1, 1)
 	w.answers("http://"+own4+":32000", 200)
@@ -419,8 +419,9 @@ func TestKernelPortsOnGivenAddresses(t *testing.T) {
 	}
 }
 
-// TestKernelAddressThatComesLater: what is open stays open while another address is missing.
-func TestKernelAddressThatComesLater(t *testing.T) {
+// TestKernelPorts_AddressComesLater: kernel address that comes later. What is open stays open while another
+// address is missing.
+func TestKernelPorts_AddressComesLater(t *testing.T) {
 	w := newPortsWorld(t, own4)
 	w.program("svc1", 32000, 1, 1)
 	w.answers("http://"+own4+":32000", 200)
@@ -432,8 +433,9 @@ func TestKernelAddressThatComesLater(t *testing.T) {
 	w.answers("http://192.0.2.99:32000", 200)
 }
 
-// TestKernelLostSocketsAreOpenedAgain: a socket that ends by itself is reopened.
-func TestKernelLostSocketsAreOpenedAgain(t *testing.T) {
+// TestKernelPorts_LostSocketReopened: kernel lost sockets are opened again. A socket that ends by itself is
+// reopened.
+func TestKernelPorts_LostSocketReopened(t *testing.T) {
 	w := newPortsWorld(t)
 	w.program("svc1", 32000, 1, 1)
 	w.answers("http://"+own4+":32000", 200)
@@ -469,8 +471,9 @@ func (w *portsWorld) breakListener(port int) {
 	w.Fatalf("no socket listens on port %d", port)
 }
 
-// TestKernelManyPorts: the ports of a thousand Services open and close, and nothing is left.
-func TestKernelManyPorts(t *testing.T) {
+// TestKernelPorts_ManyServices: kernel many ports. The ports of a thousand Services open and close, and nothing is
+// left.
+func TestKernelPorts_ManyServices(t *testing.T) {
 	const services = 1000
 	w := newPortsWorld(t)
 	for i := range services {
@@ -490,9 +493,9 @@ func TestKernelManyPorts(t *testing.T) {
 	}
 }
 
-// TestKernelIdleClientsLeaveRoom: idle connections to the port of one Service keep balancers from
-// asking about neither that Service nor another one.
-func TestKernelIdleClientsLeaveRoom(t *testing.T) {
+// TestKernelPorts_IdleClientsLeaveRoom: kernel idle clients leave room. Idle connections to the port of one
+// Service keep balancers from asking about neither that Service nor another one.
+func TestKernelPorts_IdleClientsLeaveRoom(t *testing.T) {
 	var before unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 256, Max: before.Max}))

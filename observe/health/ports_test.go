@@ -45,9 +45,9 @@ func (d *diary) take() []time.Duration {
 	return at
 }
 
-// TestTriesGrowRarer: down to one a minute, and each is reported. Tries that a change of the
-// Service causes in between are not, and a new port starts afresh.
-func TestTriesGrowRarer(t *testing.T) {
+// TestPorts_RetriesBackOff: tries grow rarer. Down to one a minute, and each is reported. Tries that a change of
+// the Service causes in between are not, and a new port starts afresh.
+func TestPorts_RetriesBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		tried, reported := &diary{begin: begin}, &diary{begin: begin}

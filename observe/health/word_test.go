@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestTheNodeHasOneWord for its state.
-func TestTheNodeHasOneWord(t *testing.T) {
+// TestState_Health: the node has one word for its state.
+func TestState_Health(t *testing.T) {
 	family := func(healthy, bare bool) []Instance {
 		return []Instance{{Family: service.IPv4, Healthy: healthy, Bare: bare}}
 	}
@@ -37,8 +37,9 @@ func TestTheNodeHasOneWord(t *testing.T) {
 	}
 }
 
-// TestAFamilyWithoutRulesIsUnhealthyImmediately: a restart would not restore more.
-func TestAFamilyWithoutRulesIsUnhealthyImmediately(t *testing.T) {
+// TestHandler_BareFamilyUnhealthyAtOnce: a family without rules is unhealthy immediately. A restart would not
+// restore more.
+func TestHandler_BareFamilyUnhealthyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.node = &service.NodeObject{Name: "n1"}
@@ -52,8 +53,8 @@ func TestAFamilyWithoutRulesIsUnhealthyImmediately(t *testing.T) {
 	})
 }
 
-// TestVerboseHealthCountsServices for people on this host, as text and as JSON.
-func TestVerboseHealthCountsServices(t *testing.T) {
+// TestHandler_VerboseCountsServices: verbose health counts Services for people on this host, as text and as JSON.
+func TestHandler_VerboseCountsServices(t *testing.T) {
 	f := newFixture(t)
 	f.monitor.config.Services = func() *state.Counts { return &state.Counts{Applied: 4977, Shadowed: 23, WithoutEndpoints: 1000} }
 	text := f.get(t, "/healthz?verbose").Body.String()

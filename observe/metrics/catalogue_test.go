@@ -146,7 +146,8 @@ func cumulative() map[float64]uint64 {
 	return all
 }
 
-func TestMetricsAreThoseOfTheCatalogues(t *testing.T) {
+// TestMetrics_MatchCatalogues: metrics are those of the catalogues.
+func TestMetrics_MatchCatalogues(t *testing.T) {
 	for letter, mode := range map[string]string{"I": modeIPTables, "V": modeIPVS, "N": modeNFTables, "U": modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
 			want := map[string]described{}
@@ -220,7 +221,8 @@ var lintExceptions = []string{
 	`kubeproxy_sync_proxy_rules_no_local_endpoints_total: non-counter metrics should not have "_total" suffix`,
 }
 
-func TestNamesAreClean(t *testing.T) {
+// TestMetrics_NamesPassLint: names are clean.
+func TestMetrics_NamesPassLint(t *testing.T) {
 	problems, err := promlint.NewWithMetricFamilies(gathered(t, everything(t, modeIPTables))).Lint()
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +237,8 @@ func TestNamesAreClean(t *testing.T) {
 	}
 }
 
-func TestMetricsOfTheProcessAreShown(t *testing.T) {
+// TestMetrics_Process: metrics of the process are shown.
+func TestMetrics_Process(t *testing.T) {
 	m, err := New(Config{Mode: modeNFTables, Process: Process{Features: []Feature{
 		{Name: "NativeHistograms", Stage: "alpha"}, {Name: "AllowServiceExternalIPs", Stage: "GA", Enabled: true},
 	}}})
@@ -276,9 +279,9 @@ func TestMetricsOfTheProcessAreShown(t *testing.T) {
 	}
 }
 
-// TestReference compares the tables of docs/metrics.md with the catalogues and with the metrics of
+// TestMetrics_Reference compares the tables of docs/metrics.md with the catalogues and with the metrics of
 // Services.
-func TestReference(t *testing.T) {
+func TestMetrics_Reference(t *testing.T) {
 	const page = "../../docs/metrics.md"
 	modes := strings.NewReplacer("I", "iptables ", "V", "ipvs ", "N", "nftables ", "U", "userspace ")
 	var rows [][]string
@@ -297,7 +300,7 @@ func TestReference(t *testing.T) {
 			help[family.GetName()] = family.GetHelp()
 		}
 	}
-	parts := catalogue(t, "parts.txt") // TestMetricsOfPartsAreThoseOfTheCatalogue compares them with the parts
+	parts := catalogue(t, "parts.txt") // TestPartMetrics_MatchCatalogue compares them with the parts
 	for _, d := range parts {
 		help[d.name] = d.help
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // In OpenMetrics, the slowest change of a minute names its Service, and faster ones do not.
-func TestSlowestChangeIsAnExemplar(t *testing.T) {
+func TestMetrics_SlowestChangeExemplar(t *testing.T) {
 	m := listedMetrics(t, 3)
 	at := time.Now()
 	long := service.Key{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("s", 63)}

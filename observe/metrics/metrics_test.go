@@ -111,7 +111,7 @@ func serve(t *testing.T, m *Metrics, accept string) *http.Response {
 	return answer.Result()
 }
 
-func TestBuildInfo(t *testing.T) {
+func TestMetrics_BuildInfo(t *testing.T) {
 	m, err := New(Config{Mode: modeNFTables, Build: Build{Version: "v1.2.3", Revision: "abc"}})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,8 @@ func TestBuildInfo(t *testing.T) {
 	}
 }
 
-func TestHandlerServesTextWithTheProcess(t *testing.T) {
+// TestHandler_TextWithProcessMetrics: handler serves text with the process.
+func TestHandler_TextWithProcessMetrics(t *testing.T) {
 	m := listedMetrics(t, 3)
 	// What client-go reports.
 	clientgo.RequestResult.Increment(context.Background(), "200", "GET", "apiserver:6443")
@@ -152,7 +153,8 @@ func TestHandlerServesTextWithTheProcess(t *testing.T) {
 	}
 }
 
-func TestHandlerServesNativeHistograms(t *testing.T) {
+// TestHandler_NativeHistograms: handler serves native histograms.
+func TestHandler_NativeHistograms(t *testing.T) {
 	m := listedMetrics(t, 0)
 	m.domains[domain4].programming.observe(time.Now(), serviceKey(0), 100*time.Microsecond)
 	answer := serve(t, m, "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
@@ -188,7 +190,8 @@ func native(t *testing.T, gate bool) bool {
 	return false
 }
 
-func TestNativeHistogramsFollowTheirGate(t *testing.T) {
+// TestHandler_NativeHistogramsFeatureGate: native histograms follow their gate.
+func TestHandler_NativeHistogramsFeatureGate(t *testing.T) {
 	if !native(t, true) {
 		t.Error("the gate is on, and the native form is missing")
 	}
@@ -197,7 +200,8 @@ func TestNativeHistogramsFollowTheirGate(t *testing.T) {
 	}
 }
 
-func TestHiddenMetricsAreShownWhenAskedFor(t *testing.T) {
+// TestMetrics_ShowHidden: hidden metrics are shown when asked for.
+func TestMetrics_ShowHidden(t *testing.T) {
 	if _, err := New(Config{Mode: modeIPTables, Process: Process{ShowHidden: true}}); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +210,8 @@ func TestHiddenMetricsAreShownWhenAskedFor(t *testing.T) {
 	}
 }
 
-func TestPartsAreReadAtEachScrape(t *testing.T) {
+// TestMetrics_SampledReadAtEachScrape: parts are read at each scrape.
+func TestMetrics_SampledReadAtEachScrape(t *testing.T) {
 	m, err := New(Config{Mode: modeNFTables})
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +237,8 @@ func TestPartsAreReadAtEachScrape(t *testing.T) {
 	}
 }
 
-func TestConntrackCleanUps(t *testing.T) {
+// TestMetrics_ConntrackCleanups: conntrack clean ups.
+func TestMetrics_ConntrackCleanups(t *testing.T) {
 	m := listedMetrics(t, 1)
 	m.Conntrack(conntrack.Swept{Family: service.IPv6, Flows: 10, Deleted: 2, Took: time.Second})
 	m.Conntrack(conntrack.Swept{Family: service.IPv6, Flows: 5, Deleted: 1, Err: errors.New("interrupted")})
@@ -246,7 +252,8 @@ func TestConntrackCleanUps(t *testing.T) {
 	})
 }
 
-func TestAnswersToProbesAreCountedByCode(t *testing.T) {
+// TestMetrics_ProbeAnswersByCode: answers to probes are counted by code.
+func TestMetrics_ProbeAnswersByCode(t *testing.T) {
 	m := listedMetrics(t, 0)
 	m.Healthz(200)
 	m.Healthz(200)

@@ -13,7 +13,8 @@ import (
 
 func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
-func TestBeforeAnythingHasBeenWritten(t *testing.T) {
+// TestMetrics_BeforeFirstWrite: before anything has been written.
+func TestMetrics_BeforeFirstWrite(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.settle()
@@ -31,7 +32,8 @@ func TestBeforeAnythingHasBeenWritten(t *testing.T) {
 	})
 }
 
-func TestTheFirstWriteIsFullAndTheOthersPartial(t *testing.T) {
+// TestMetrics_FirstWriteFullOthersPartial: the first write is full and the others partial.
+func TestMetrics_FirstWriteFullOthersPartial(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSlice(slice4(1, 1, 1, 2))
@@ -64,7 +66,8 @@ func TestTheFirstWriteIsFullAndTheOthersPartial(t *testing.T) {
 	})
 }
 
-func TestARestartThatFindsEverythingInPlace(t *testing.T) {
+// TestMetrics_RestartWithEverythingInPlace: a restart that finds everything in place.
+func TestMetrics_RestartWithEverythingInPlace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		feed := func() {
 			w.cache.SetSpec(spec(1))
@@ -95,7 +98,8 @@ func TestARestartThatFindsEverythingInPlace(t *testing.T) {
 	})
 }
 
-func TestNetworkProgrammingIsMeasuredOncePerChange(t *testing.T) {
+// TestMetrics_NetworkProgrammingOncePerChange: network programming is measured once per change.
+func TestMetrics_NetworkProgrammingOncePerChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
@@ -118,7 +122,8 @@ func TestNetworkProgrammingIsMeasuredOncePerChange(t *testing.T) {
 	})
 }
 
-func TestRulesAreCountedAsTheKernelHoldsThem(t *testing.T) {
+// TestMetrics_RulesCountedAsInKernel: rules are counted as the kernel holds them.
+func TestMetrics_RulesCountedAsInKernel(t *testing.T) {
 	inWorld(t, func(w *world) {
 		check := func(when string) {
 			t.Helper()
@@ -160,7 +165,8 @@ func TestRulesAreCountedAsTheKernelHoldsThem(t *testing.T) {
 	})
 }
 
-func TestRejectionsAreCountedAndHeldBack(t *testing.T) {
+// TestMetrics_RejectionsCountedAndHeldBack: rejections are counted and held back.
+func TestMetrics_RejectionsCountedAndHeldBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
@@ -192,7 +198,7 @@ func TestRejectionsAreCountedAndHeldBack(t *testing.T) {
 }
 
 // Alerts watch the time between the last request and the last success.
-func TestAHungWriteShows(t *testing.T) {
+func TestMetrics_HungWriteVisible(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
@@ -234,7 +240,8 @@ func TestAHungWriteShows(t *testing.T) {
 	})
 }
 
-func TestAChangeWithoutEffectIsNotPending(t *testing.T) {
+// TestMetrics_IneffectiveChangeNotPending: a change without effect is not pending.
+func TestMetrics_IneffectiveChangeNotPending(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSlice(slice4(1, 0, 1))
@@ -256,7 +263,8 @@ func TestAChangeWithoutEffectIsNotPending(t *testing.T) {
 	})
 }
 
-func TestServicesWithoutLocalEndpoints(t *testing.T) {
+// TestMetrics_ServicesWithoutLocalEndpoints: Services without local endpoints.
+func TestMetrics_ServicesWithoutLocalEndpoints(t *testing.T) {
 	internal := in("IPv4", "kubeproxy_sync_proxy_rules_no_local_endpoints_total", `traffic_policy="internal"`)
 	external := in("IPv4", "kubeproxy_sync_proxy_rules_no_local_endpoints_total", `traffic_policy="external"`)
 	inWorld(t, func(w *world) {
@@ -281,7 +289,8 @@ func TestServicesWithoutLocalEndpoints(t *testing.T) {
 	})
 }
 
-func TestActorsInTrouble(t *testing.T) {
+// TestMetrics_FailingAndHangingActors: actors in trouble.
+func TestMetrics_FailingAndHangingActors(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.broken["s1"] = true
 		hang := make(chan struct{})
@@ -315,7 +324,8 @@ func TestActorsInTrouble(t *testing.T) {
 	})
 }
 
-func TestAParkedActorIsCountedUntilItIsTriedAgain(t *testing.T) {
+// TestMetrics_ParkedActorCountedUntilRetried: a parked actor is counted until it is tried again.
+func TestMetrics_ParkedActorCountedUntilRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.broken["s1"] = true
 		w.cache.SetSpec(spec(1))
@@ -339,8 +349,8 @@ func TestAParkedActorIsCountedUntilItIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestShadowedFrontendsAreCounted while another Service has them.
-func TestShadowedFrontendsAreCounted(t *testing.T) {
+// TestMetrics_ShadowedFrontends: shadowed frontends are counted while another Service has them.
+func TestMetrics_ShadowedFrontends(t *testing.T) {
 	inWorld(t, func(w *world) {
 		expect := func(shadowed float64) {
 			t.Helper()
@@ -374,7 +384,7 @@ func TestShadowedFrontendsAreCounted(t *testing.T) {
 }
 
 // The number of series must not depend on the number of Services.
-func TestCardinalityIsBounded(t *testing.T) {
+func TestMetrics_CardinalityBounded(t *testing.T) {
 	series := func(services int) (n int) {
 		inWorld(t, func(w *world) {
 			for i := range services {
@@ -403,7 +413,8 @@ func TestCardinalityIsBounded(t *testing.T) {
 	}
 }
 
-func TestAnAuxiliaryDomainHasNoPartInKubeProxysMetrics(t *testing.T) {
+// TestMetrics_AuxDomainNotInKubeProxyMetrics: an auxiliary domain has no part in kube-proxy's metrics.
+func TestMetrics_AuxDomainNotInKubeProxyMetrics(t *testing.T) {
 	m := everything(t, modeNFTables)
 	for name, value := range scraped(t, m) {
 		if name == in("IPv4", "kubeproxy_sync_proxy_rules_duration_seconds_count") && value != 3 {

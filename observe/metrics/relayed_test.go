@@ -30,8 +30,8 @@ func (w *world) relay() {
 	}
 }
 
-// TestRelayedIsShown for a Service and its endpoints.
-func TestRelayedIsShown(t *testing.T) {
+// TestServiceMetrics_Relayed: relayed is shown for a Service and its endpoints.
+func TestServiceMetrics_Relayed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSpec(spec(2))
@@ -55,9 +55,9 @@ func TestRelayedIsShown(t *testing.T) {
 	})
 }
 
-// TestTrackedConnectionsAreShown: those of the last reading, by Service and endpoint; 0 in a family that is served and
-// has none; nothing without a reading.
-func TestTrackedConnectionsAreShown(t *testing.T) {
+// TestServiceMetrics_TrackedConnections: tracked connections are shown. Those of the last reading, by Service and
+// endpoint; 0 in a family that is served and has none; nothing without a reading.
+func TestServiceMetrics_TrackedConnections(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSpec(spec(2))

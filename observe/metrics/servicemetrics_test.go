@@ -18,7 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-func TestMetricsOfServicesAreClean(t *testing.T) {
+// TestServiceMetrics_PassLint: metrics of Services are clean.
+func TestServiceMetrics_PassLint(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.reject("172.30.0.1/32")
 		w.cache.SetSpec(spec(1))
@@ -76,8 +77,8 @@ func namesOf(t *testing.T, m *Metrics) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// TestServicesMax: the slowest Services are at /metrics, and no other.
-func TestServicesMax(t *testing.T) {
+// TestServiceMetrics_ServicesMax: the slowest Services are at /metrics, and no other.
+func TestServiceMetrics_ServicesMax(t *testing.T) {
 	m := listedMetrics(t, 5)
 	for servicesMax, want := range map[int][]string{
 		0: nil, 2: {"s3", "s4"}, 5: {"s0", "s1", "s2", "s3", "s4"}, 1000: {"s0", "s1", "s2", "s3", "s4"},
@@ -89,8 +90,9 @@ func TestServicesMax(t *testing.T) {
 	}
 }
 
-// TestMetricsOfServicesAreTheSameInBothPlaces: at /metrics and at /metrics/services.
-func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
+// TestServiceMetrics_SameAtBothPaths: metrics of Services are the same in both places. At /metrics and at
+// /metrics/services.
+func TestServiceMetrics_SameAtBothPaths(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.reject("172.30.0.1/32")
 		for n := range 3 {
@@ -118,8 +120,9 @@ func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
 	})
 }
 
-// TestSamplesOfAServiceShareTheirLabels: an answer about all Services of a node allocates little for each.
-func TestSamplesOfAServiceShareTheirLabels(t *testing.T) {
+// TestServiceMetrics_SamplesShareLabels: samples of a Service share their labels. An answer about all Services of
+// a node allocates little for each.
+func TestServiceMetrics_SamplesShareLabels(t *testing.T) {
 	const services, most = 500, 100
 	m := listedMetrics(t, services)
 	request := httptest.NewRequest(http.MethodGet, "/metrics/services", nil)

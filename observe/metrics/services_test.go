@@ -86,7 +86,8 @@ func sampleOf(n int, name string, labels ...string) string {
 	return name + "{" + strings.Join(all, ",") + "}"
 }
 
-func TestServicesHaveTheirHistory(t *testing.T) {
+// TestServicesHandler_History: Services have their history.
+func TestServicesHandler_History(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSlice(slice4(1, 1, 1, 2, 3))
@@ -134,7 +135,8 @@ func TestServicesHaveTheirHistory(t *testing.T) {
 	})
 }
 
-func TestServicesShowQuarantineAndFailures(t *testing.T) {
+// TestServicesHandler_QuarantineAndFailures: Services show quarantine and failures.
+func TestServicesHandler_QuarantineAndFailures(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.reject("172.30.0.1/32")
 		w.broken["s2"] = true
@@ -191,7 +193,8 @@ func listed(t testing.TB, services int) watched {
 	return watched{m}
 }
 
-func TestServicesAreChosenByParameters(t *testing.T) {
+// TestServicesHandler_SelectsByParameters: Services are chosen by parameters.
+func TestServicesHandler_SelectsByParameters(t *testing.T) {
 	m := listedMetrics(t, 7)
 	for parameters, want := range map[string]string{
 		"":                      "s0 s1 s2 s3 s4 s5 s6, 0 omitted",
@@ -212,9 +215,9 @@ func TestServicesAreChosenByParameters(t *testing.T) {
 	}
 }
 
-// TestShadowedServicesAreInEveryBoundedAnswer: however fast they were written, and however small the
-// answer.
-func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
+// TestServicesHandler_ShadowedAlwaysIncluded: shadowed Services are in every bounded answer. However fast they
+// were written, and however small the answer.
+func TestServicesHandler_ShadowedAlwaysIncluded(t *testing.T) {
 	m := listedMetrics(t, 7)
 	for _, n := range []int{1, 2} {
 		m.config.Book.Source(source.Shadowed{Key: serviceKey(n), By: serviceKey(0), Frontends: make(service.Frontends, 1)})
@@ -234,7 +237,8 @@ func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
 	askText(t, m, "top=1").expect(t, samples{sampleOf(2, "sluice_service_shadowed"): 1})
 }
 
-func TestServicesAreBoundedByDefault(t *testing.T) {
+// TestServicesHandler_BoundedByDefault: Services are bounded by default.
+func TestServicesHandler_BoundedByDefault(t *testing.T) {
 	m := listedMetrics(t, limitDefault+5)
 	if names, omitted := namesIn(t, m, ""); len(names) != limitDefault || omitted != 5 {
 		t.Errorf("%d Services, %d omitted", len(names), omitted)
@@ -244,7 +248,8 @@ func TestServicesAreBoundedByDefault(t *testing.T) {
 	}
 }
 
-func TestServicesRejectInvalidParameters(t *testing.T) {
+// TestServicesHandler_InvalidParameters: Services reject invalid parameters.
+func TestServicesHandler_InvalidParameters(t *testing.T) {
 	m := listedMetrics(t, 1)
 	for parameters, words := range map[string]string{
 		"limit=-1":        `parameter "limit": "-1"`,
@@ -266,7 +271,7 @@ func TestServicesRejectInvalidParameters(t *testing.T) {
 }
 
 // All methods are safe for concurrent use.
-func TestEverythingAtOnce(t *testing.T) {
+func TestMetrics_Concurrent(t *testing.T) {
 	m := listed(t, 50)
 	var running sync.WaitGroup
 	for i := range 4 {
@@ -301,7 +306,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 }
 
-func TestDrainingEndpointsAreShown(t *testing.T) {
+// TestServicesHandler_DrainingEndpoints: draining endpoints are shown.
+func TestServicesHandler_DrainingEndpoints(t *testing.T) {
 	inWorld(t, func(w *world) {
 		leaving := map[service.Key]int{}
 		w.book().Domains[0].Leaving = func() map[service.Key]int { return leaving }
@@ -319,7 +325,8 @@ func TestDrainingEndpointsAreShown(t *testing.T) {
 	})
 }
 
-func TestRecentChangesAndLag(t *testing.T) {
+// TestActivity_RecentChangesAndLag: recent changes and lag.
+func TestActivity_RecentChangesAndLag(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()

@@ -18,8 +18,9 @@ func at(addr string, port uint16) service.Frontend {
 	return f
 }
 
-// TestTrafficIsTheOwners: a node port counts at every address of the node, and a frontend without an owner for no Service.
-func TestTrafficIsTheOwners(t *testing.T) {
+// TestTraffic_CountedForOwner: traffic is the owners. A node port counts at every address of the node, and a
+// frontend without an owner for no Service.
+func TestTraffic_CountedForOwner(t *testing.T) {
 	one, two := serviceKey(1), serviceKey(2)
 	owners := service.PerFamily[map[service.Frontend]service.Key]{
 		{at("10.0.0.1", 80): one, at("192.0.2.1", 80): one, at("172.16.0.1", 30080): one, at("172.16.0.2", 30080): one, at("10.0.0.2", 80): two},
@@ -64,8 +65,8 @@ func (w *world) count(reading *traffic.Reading) {
 	}
 }
 
-// TestTrafficIsShown, and left out while the kernel does not answer.
-func TestTrafficIsShown(t *testing.T) {
+// TestTraffic_ShownWhileKernelAnswers: traffic is shown, and left out while the kernel does not answer.
+func TestTraffic_ShownWhileKernelAnswers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()

@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-func TestStatesAreInTheOrderOfTheirGravity(t *testing.T) {
+// TestState_OrderedByGravity: states are in the order of their gravity.
+func TestState_OrderedByGravity(t *testing.T) {
 	order := []State{Applied, Pending, Shadowed, Rejected, Failing, TooLarge}
 	for i, graver := range order {
 		for j, other := range order {
@@ -23,8 +24,9 @@ func TestStatesAreInTheOrderOfTheirGravity(t *testing.T) {
 	}
 }
 
-// TestAnswersHaveThePublicFieldsAlone: a new field of a record is not in answers by accident.
-func TestAnswersHaveThePublicFieldsAlone(t *testing.T) {
+// TestRecord_PublicFieldsOnly: answers have the public fields alone. A new field of a record is not in answers by
+// accident.
+func TestRecord_PublicFieldsOnly(t *testing.T) {
 	n := int64(1)
 	text, err := json.Marshal(Record{Draining: 1, LastChange: time.Unix(1, 0), LastMicros: &n, LongestMicros: &n,
 		CauseLastMicros: &n, CauseLongestMicros: &n, FlowsDeleted: 1, Shadowed: true, Quarantines: []Quarantine{{Domain: "d"}}})

@@ -67,7 +67,7 @@ func recording(t *testing.T, b *backend, test func(ctx context.Context, r *Recor
 	})
 }
 
-func TestSince(t *testing.T) {
+func TestRecorder_Since(t *testing.T) {
 	b := &backend{totals: Amounts{web: connections(1000)}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
 		began := time.Now()
@@ -108,7 +108,8 @@ func TestSince(t *testing.T) {
 	})
 }
 
-func TestCountsThatBeginAgain(t *testing.T) {
+// TestRecorder_CountersBeginAgain: counts that begin again.
+func TestRecorder_CountersBeginAgain(t *testing.T) {
 	b := &backend{totals: Amounts{web: connections(1000)}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
 		b.set(web, 7)
@@ -124,7 +125,8 @@ func TestCountsThatBeginAgain(t *testing.T) {
 	})
 }
 
-func TestHistoryIsBounded(t *testing.T) {
+// TestRecorder_HistoryBounded: history is bounded.
+func TestRecorder_HistoryBounded(t *testing.T) {
 	b := &backend{totals: Amounts{}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
 		for n := range uint64(200) {
@@ -158,7 +160,7 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 // Clients that ask often cause readings, but no steps.
-func TestQuestionsAddNoSteps(t *testing.T) {
+func TestRecorder_QueriesAddNoSteps(t *testing.T) {
 	b := &backend{totals: Amounts{}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
 		for range 10 * int(Step/time.Second) {
@@ -174,7 +176,7 @@ func TestQuestionsAddNoSteps(t *testing.T) {
 }
 
 // Readings of a second take at most 2 % of the time, however often clients ask.
-func TestQuestionsDoNotHurryReadings(t *testing.T) {
+func TestRecorder_QueriesDoNotHurryReadings(t *testing.T) {
 	b := &backend{totals: Amounts{}, takes: time.Second}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
 		for range 10 * share {
@@ -191,8 +193,9 @@ func TestQuestionsDoNotHurryReadings(t *testing.T) {
 	})
 }
 
-// TestRefresh takes a reading if the last ones took at most 2 % of the time, and waits for others for a second.
-func TestRefresh(t *testing.T) {
+// TestRecorder_Refresh takes a reading if the last ones took at most 2 % of the time, and waits for others for a
+// second.
+func TestRecorder_Refresh(t *testing.T) {
 	const took = 100 * time.Millisecond
 	b := &backend{totals: Amounts{}, takes: took}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
@@ -218,7 +221,7 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-func TestFailedReadings(t *testing.T) {
+func TestRecorder_FailedReadings(t *testing.T) {
 	failure := errors.New("no answer from the kernel")
 	b := &backend{totals: Amounts{web: connections(5)}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
@@ -236,7 +239,8 @@ func TestFailedReadings(t *testing.T) {
 	})
 }
 
-func TestQuestionsEndWithTheRecorder(t *testing.T) {
+// TestRecorder_QueriesEndWithRun: questions end with the recorder.
+func TestRecorder_QueriesEndWithRun(t *testing.T) {
 	r := New((&backend{}).read)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

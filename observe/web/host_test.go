@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestOnlyNamesOfTheNodeAreAnswered: a page whose name was made to resolve to the metrics address
-// reads nothing and changes nothing.
-func TestOnlyNamesOfTheNodeAreAnswered(t *testing.T) {
+// TestServer_OnlyNodeHostNamesAnswered: only names of the node are answered. A page whose name was made to resolve
+// to the metrics address reads nothing and changes nothing.
+func TestServer_OnlyNodeHostNamesAnswered(t *testing.T) {
 	c := on(anyPort)
 	c.Hosts = []string{"Node-1", "host.example.com."}
 	s := newServer(c)
@@ -51,8 +51,9 @@ func TestOnlyNamesOfTheNodeAreAnswered(t *testing.T) {
 	}
 }
 
-// TestWithoutHostsEveryNameIsAnswered: a server that was given no names does not look at them.
-func TestWithoutHostsEveryNameIsAnswered(t *testing.T) {
+// TestServer_WithoutHostsAnyNameAnswered: without hosts every name is answered. A server that was given no names
+// does not look at them.
+func TestServer_WithoutHostsAnyNameAnswered(t *testing.T) {
 	s := newServer(on(anyPort))
 	started(t, s)
 	asked, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addressOf(t, s)+"/metrics", nil)
@@ -70,8 +71,8 @@ func TestWithoutHostsEveryNameIsAnswered(t *testing.T) {
 	}
 }
 
-// TestWhoIsOnThisHost: a loopback client that names the host in no other way than by address.
-func TestWhoIsOnThisHost(t *testing.T) {
+// TestOnHost: who is on this host. A loopback client that names the host in no other way than by address.
+func TestOnHost(t *testing.T) {
 	for _, c := range []struct {
 		client, host string
 		want         bool

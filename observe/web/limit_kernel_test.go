@@ -20,9 +20,10 @@ import (
 // crowd is how many idle connections one client of a health port opens.
 const crowd = 2000
 
-// TestKernelIdleClientsDoNotStopProbes: one client opens 2,000 connections to the health port and
-// leaves them idle. A probe of the kubelet and one of a load balancer are answered within a second.
-func TestKernelIdleClientsDoNotStopProbes(t *testing.T) {
+// TestKernelServer_IdleClientsDoNotStopProbes: kernel idle clients do not stop probes. One client opens 2,000
+// connections to the health port and leaves them idle. A probe of the kubelet and one of a load balancer are
+// answered within a second.
+func TestKernelServer_IdleClientsDoNotStopProbes(t *testing.T) {
 	roomForBothEnds(t)
 	for name, sent := range map[string]string{
 		"after one answer each": "GET /livez HTTP/1.1\r\nHost: n1\r\n\r\n",

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestAListenerLeavesRoomForOthers: idle connections take what they may, at one listener and at all
-// of them. One more takes the place of the one that has been idle for longest, there.
-func TestAListenerLeavesRoomForOthers(t *testing.T) {
+// TestLimit_ListenerLeavesRoomForOthers: a listener leaves room for others. Idle connections take what they may,
+// at one listener and at all of them. One more takes the place of the one that has been idle for longest, there.
+func TestLimit_ListenerLeavesRoomForOthers(t *testing.T) {
 	limit := newLimit(40, 16) // loopback clients may take all of it
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Answer(w, 200, JSON, nil) })
 	var addresses []string
@@ -84,9 +84,9 @@ func stillOpen(t *testing.T, conns []net.Conn) (open int) {
 	return open
 }
 
-// TestARequestInProgressKeepsItsPlace: a client whose request is being answered is not cut for
-// another one, which is rejected if there is no idle connection.
-func TestARequestInProgressKeepsItsPlace(t *testing.T) {
+// TestLimit_ActiveRequestKeepsPlace: a request in progress keeps its place. A client whose request is being
+// answered is not cut for another one, which is rejected if there is no idle connection.
+func TestLimit_ActiveRequestKeepsPlace(t *testing.T) {
 	begun, finish := make(chan struct{}, 2), make(chan struct{})
 	address := serveBound(t, newLimit(2, 2), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		begun <- struct{}{}
@@ -125,9 +125,9 @@ func TestARequestInProgressKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestLoopbackHasAReserve: clients of other hosts never take the last eighth of the places, and
-// loopback clients that have more than that give places back.
-func TestLoopbackHasAReserve(t *testing.T) {
+// TestLimit_LoopbackReserve: loopback has a reserve. Clients of other hosts never take the last eighth of the
+// places, and loopback clients that have more than that give places back.
+func TestLimit_LoopbackReserve(t *testing.T) {
 	limit := newLimit(16, 16)
 	own := &places{most: 16}
 	open := map[origin][]*held{}
@@ -206,8 +206,8 @@ func closedError(err error) error {
 	return err
 }
 
-// TestLimitOfTLS: a connection with TLS is busy while its handler runs, as others are.
-func TestLimitOfTLS(t *testing.T) {
+// TestLimit_TLS: limit of TLS. A connection with TLS is busy while its handler runs, as others are.
+func TestLimit_TLS(t *testing.T) {
 	lender := httptest.NewTLSServer(nil)
 	lender.Close()
 	c := on(anyPort)

@@ -66,7 +66,7 @@ func testRequests(t *testing.T, pages Pages, requests []request) {
 	}
 }
 
-func TestEveryPage(t *testing.T) {
+func TestPages_EveryPage(t *testing.T) {
 	testRequests(t, site(), []request{
 		{path: "/healthz", code: 200, mediaType: Text, text: "ok", exact: true},
 		{path: "/healthz?verbose", code: 200, mediaType: Text, text: "[+]ping ok\nhealthz check passed\n", exact: true},
@@ -84,7 +84,8 @@ func TestEveryPage(t *testing.T) {
 	})
 }
 
-func TestPagesOfProfiling(t *testing.T) {
+// TestPages_Profiling: pages of profiling.
+func TestPages_Profiling(t *testing.T) {
 	requests := []request{
 		{path: "/debug/pprof", code: 302, text: "/debug/pprof/"},
 		{path: "/debug/pprof/", code: 200, text: "goroutine"},
@@ -106,7 +107,8 @@ func TestPagesOfProfiling(t *testing.T) {
 	testRequests(t, without, requests)
 }
 
-func TestPagesThatAreNotConfiguredDoNotExist(t *testing.T) {
+// TestPages_NotConfigured: pages that are not configured do not exist.
+func TestPages_NotConfigured(t *testing.T) {
 	testRequests(t, Pages{Mode: "iptables", Profiling: true}, []request{
 		{path: "/healthz", code: 200}, {path: "/proxyMode", code: 200, text: "iptables", exact: true},
 		{path: "/metrics", code: 404}, {path: "/metrics/services", code: 404}, {path: "/configz", code: 404},
@@ -114,7 +116,8 @@ func TestPagesThatAreNotConfiguredDoNotExist(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeShownIsAnError(t *testing.T) {
+// TestPages_UnencodableConfigurationIsError: what cannot be shown is an error.
+func TestPages_UnencodableConfigurationIsError(t *testing.T) {
 	c := site()
 	c.Configz = func() map[string]any { return map[string]any{"x": make(chan int)} }
 	testRequests(t, c, []request{
@@ -122,7 +125,7 @@ func TestWhatCannotBeShownIsAnError(t *testing.T) {
 	})
 }
 
-func TestSLIs(t *testing.T) {
+func TestPages_SLIs(t *testing.T) {
 	testRequests(t, site(), []request{
 		{path: "/healthz", code: 200},
 		{path: "/metrics/slis", code: 200, text: `kubernetes_healthcheck{name="ping",type="healthz"} 1`},
@@ -136,9 +139,10 @@ func TestSLIs(t *testing.T) {
 	}
 }
 
-// TestClientsThatDoNotReadHoldFewAnswers: a few clients that ask for a big page and do not read it
-// are all that has such an answer; others are told so, or served as soon as one has ended.
-func TestClientsThatDoNotReadHoldFewAnswers(t *testing.T) {
+// TestPages_NonReadingClientsHoldFewAnswers: clients that do not read hold few answers. A few clients that ask for
+// a big page and do not read it are all that has such an answer; others are told so, or served as soon as one has
+// ended.
+func TestPages_NonReadingClientsHoldFewAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan struct{})
 		var making, most atomic.Int32

@@ -19,9 +19,9 @@ func inside(node *netns.Namespace, address string) func() (net.Listener, error) 
 	}
 }
 
-// TestKernelWhereTheServerListens: the unspecified address of either family accepts connections of
-// both, any other address only its own; and the server listens inside its namespace only.
-func TestKernelWhereTheServerListens(t *testing.T) {
+// TestKernelServer_ListenAddresses: kernel where the server listens. The unspecified address of either family
+// accepts connections of both, any other address only its own; and the server listens inside its namespace only.
+func TestKernelServer_ListenAddresses(t *testing.T) {
 	testenv.NeedsRoot(t)
 	const own4, own6 = "192.0.2.10", "2001:db8::10"
 	node, err := netns.New("node")

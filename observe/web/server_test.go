@@ -67,7 +67,8 @@ func newServer(c ServerConfig) *Server {
 	return s
 }
 
-func TestServerServesUntilItIsStopped(t *testing.T) {
+// TestServer_ServesUntilStopped: server serves until it is stopped.
+func TestServer_ServesUntilStopped(t *testing.T) {
 	c := on(anyPort)
 	c.Failed = func(err error) { t.Errorf("failed: %v", err) }
 	s := newServer(c)
@@ -85,9 +86,9 @@ func TestServerServesUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// TestStoppingLetsRequestsFinish: a request in progress gets its answer, an idle or slow client is
-// cut, and the port is free afterwards.
-func TestStoppingLetsRequestsFinish(t *testing.T) {
+// TestServer_StopLetsRequestsFinish: stopping lets requests finish. A request in progress gets its answer, an idle
+// or slow client is cut, and the port is free afterwards.
+func TestServer_StopLetsRequestsFinish(t *testing.T) {
 	for _, probes := range []bool{false, true} {
 		began, finish := make(chan struct{}), make(chan struct{})
 		c := on(anyPort)
@@ -156,7 +157,8 @@ func taken(t *testing.T) net.Listener {
 	return other
 }
 
-func TestATakenAddressIsTriedAgain(t *testing.T) {
+// TestServer_TakenAddressRetried: a taken address is tried again.
+func TestServer_TakenAddressRetried(t *testing.T) {
 	other := taken(t)
 	failures := make(chan error, 1000)
 	c := on(other.Addr().String())
@@ -176,7 +178,8 @@ func TestATakenAddressIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestHardFailEndsWithTheFirstFailure(t *testing.T) {
+// TestServer_HardFailEndsAtFirstFailure: hard fail ends with the first failure.
+func TestServer_HardFailEndsAtFirstFailure(t *testing.T) {
 	var failures []error
 	c := on(taken(t).Addr().String())
 	c.HardFail = true
@@ -187,8 +190,8 @@ func TestHardFailEndsWithTheFirstFailure(t *testing.T) {
 	}
 }
 
-// TestRetriesComeEveryFiveSeconds until the context ends, which ends the wait.
-func TestRetriesComeEveryFiveSeconds(t *testing.T) {
+// TestServer_RetriesEveryFiveSeconds: retries come every five seconds until the context ends, which ends the wait.
+func TestServer_RetriesEveryFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var tries []time.Duration
@@ -212,9 +215,9 @@ func TestRetriesComeEveryFiveSeconds(t *testing.T) {
 	})
 }
 
-// TestAnAddressThatIsHandedOver: while another process is about to release the address, a failure
-// does not end Run, not even with HardFail, and retries come quickly. Afterwards it does.
-func TestAnAddressThatIsHandedOver(t *testing.T) {
+// TestServer_AddressBeingHandedOver: an address that is handed over. While another process is about to release the
+// address, a failure does not end Run, not even with HardFail, and retries come quickly. Afterwards it does.
+func TestServer_AddressBeingHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		tries, listened, failed := 0, 0, 0
@@ -240,9 +243,10 @@ type costly struct{ made *int }
 
 func (e costly) Error() string { *e.made++; return "costly" }
 
-// TestAHandOverThatLastsIsCheap: a process may be on standby for ever. The text of no error is made, which would look for the
-// process that has the address, and there are fewer and fewer attempts.
-func TestAHandOverThatLastsIsCheap(t *testing.T) {
+// TestServer_LongHandoverIsCheap: a hand over that lasts is cheap. A process may be on standby for ever. The text
+// of no error is made, which would look for the process that has the address, and there are fewer and fewer
+// attempts.
+func TestServer_LongHandoverIsCheap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries, made := 0, 0
 		c := on("0.0.0.0:10256")
@@ -256,8 +260,8 @@ func TestAHandOverThatLastsIsCheap(t *testing.T) {
 	})
 }
 
-// TestAnAddressIsTakenOver as soon as the other process releases it.
-func TestAnAddressIsTakenOver(t *testing.T) {
+// TestServer_AddressTakenOver: an address is taken over as soon as the other process releases it.
+func TestServer_AddressTakenOver(t *testing.T) {
 	other := taken(t)
 	rejected, listens := make(chan error, 1000), make(chan struct{}, 1)
 	c := on(other.Addr().String())
@@ -282,9 +286,9 @@ func TestAnAddressIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestClientsLeaveDescriptors: a server has only so many connections at a time, whatever clients
-// open. One more is served, and takes the place of the first.
-func TestClientsLeaveDescriptors(t *testing.T) {
+// TestServer_ConnectionsBounded: clients leave descriptors. A server has only so many connections at a time,
+// whatever clients open. One more is served, and takes the place of the first.
+func TestServer_ConnectionsBounded(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
@@ -330,9 +334,9 @@ func TestClientsLeaveDescriptors(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsNotReadIsCut: its memory is free after the deadline. A profile may take longer
-// by the time that it was asked for.
-func TestAnAnswerThatIsNotReadIsCut(t *testing.T) {
+// TestServer_UnreadAnswerCut: an answer that is not read is cut. Its memory is free after the deadline. A profile
+// may take longer by the time that it was asked for.
+func TestServer_UnreadAnswerCut(t *testing.T) {
 	c, cut := on(anyPort), make(chan error, 1)
 	profiles := c.Handler
 	c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

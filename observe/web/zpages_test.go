@@ -12,7 +12,8 @@ import (
 
 const asFlagz = ";as=Flagz;g=config.k8s.io;v="
 
-func TestZPagesForPrograms(t *testing.T) {
+// TestZPages_StructuredAnswers: z pages for programs.
+func TestZPages_StructuredAnswers(t *testing.T) {
 	testRequests(t, site(), []request{
 		{path: "/flagz", accept: JSON + asFlagz + zVersion, code: 200, mediaType: JSON,
 			text: `{"apiVersion":"config.k8s.io/v1beta1","flags":{"proxy-mode":"nftables","v":"2"},"kind":"Flagz","metadata":{"name":"kube-proxy"}}`, exact: true},

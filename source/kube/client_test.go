@@ -57,7 +57,8 @@ func TestRESTConfig(t *testing.T) {
 	}
 }
 
-func TestRESTConfigNamesTheTrouble(t *testing.T) {
+// TestRESTConfig_ErrorNamesCause: REST config names the trouble.
+func TestRESTConfig_ErrorNamesCause(t *testing.T) {
 	_, err := RESTConfig(Config{Kubeconfig: "/nonexistent/kubeconfig"})
 	if err == nil || !strings.Contains(err.Error(), "/nonexistent/kubeconfig") {
 		t.Errorf("error is %v, want one that names the file", err)
@@ -68,7 +69,8 @@ func TestRESTConfigNamesTheTrouble(t *testing.T) {
 	}
 }
 
-func TestTheNodeNeedsAName(t *testing.T) {
+// TestNewForREST_NeedsNodeName: the node needs a name.
+func TestNewForREST_NeedsNodeName(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
 	_, err := NewForREST(Config{}, &rest.Config{Host: "http://192.0.2.1"}, cache, zap.NewNop())
 	if err == nil || !strings.Contains(err.Error(), "node name") {

@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestContactKnowsSinceWhenItFails(t *testing.T) {
+// TestContact_FailingSince: contact knows since when it fails.
+func TestContact_FailingSince(t *testing.T) {
 	c := &contact{resource: "services", log: zap.NewNop(), outage: &outage{log: zap.NewNop()}}
 	defer c.outage.close()
 	start, broken := time.Unix(1000, 0), errors.New("connection refused")
@@ -33,7 +34,8 @@ func TestContactKnowsSinceWhenItFails(t *testing.T) {
 	}
 }
 
-func TestContactKnowsHarmlessErrors(t *testing.T) {
+// TestContact_HarmlessErrors: contact knows harmless errors.
+func TestContact_HarmlessErrors(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, err := range map[string]error{
 		"expired":        apierrors.NewResourceExpired("old"),
@@ -72,9 +74,9 @@ func outageLines(t *testing.T, happens func(all map[string]*contact)) (lines []s
 	return lines
 }
 
-// TestAnOutageIsLoggedOnceForAllResources: one line when it begins, one each minute, and one at the
-// end, each with the resources. It is an error from the first minute on.
-func TestAnOutageIsLoggedOnceForAllResources(t *testing.T) {
+// TestOutage_LoggedOnceForAllResources: an outage is logged once for all resources. One line when it begins, one
+// each minute, and one at the end, each with the resources. It is an error from the first minute on.
+func TestOutage_LoggedOnceForAllResources(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lasts time.Duration
 		want  []string
@@ -113,9 +115,9 @@ func TestAnOutageIsLoggedOnceForAllResources(t *testing.T) {
 	}
 }
 
-// TestAnOutageLastsUntilAllResourcesAreRead: an answer about one resource does not end it, and a
-// Source that stopped logs no more of it.
-func TestAnOutageLastsUntilAllResourcesAreRead(t *testing.T) {
+// TestOutage_LastsUntilAllResourcesRead: an outage lasts until all resources are read. An answer about one
+// resource does not end it, and a Source that stopped logs no more of it.
+func TestOutage_LastsUntilAllResourcesRead(t *testing.T) {
 	got := outageLines(t, func(all map[string]*contact) {
 		all[services].failed(time.Now(), errors.New("forbidden"))
 		all[nodes].failed(time.Now(), errors.New("connection refused"))

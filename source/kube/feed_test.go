@@ -33,7 +33,8 @@ func testFeed(lines *[]string) *feed[*corev1.Service, *service.Spec] {
 	}
 }
 
-func TestFeedAcceptsBothForms(t *testing.T) {
+// TestFeed_AcceptsBothForms: feed accepts both forms.
+func TestFeed_AcceptsBothForms(t *testing.T) {
 	var lines []string
 	store := testFeed(&lines)
 	object := apiService("a", 80)
@@ -58,8 +59,8 @@ func TestFeedAcceptsBothForms(t *testing.T) {
 	}
 }
 
-// TestBookmarkIsASignOfLife: a quiet watch delivers nothing else.
-func TestBookmarkIsASignOfLife(t *testing.T) {
+// TestFeed_BookmarkIsSignOfLife: bookmark is a sign of life. A quiet watch delivers nothing else.
+func TestFeed_BookmarkIsSignOfLife(t *testing.T) {
 	var lines []string
 	store := testFeed(&lines)
 	if err := store.Bookmark("2"); err != nil || store.contact.status().Heard.IsZero() {
@@ -67,9 +68,9 @@ func TestBookmarkIsASignOfLife(t *testing.T) {
 	}
 }
 
-// TestFeedRejectsOtherKinds: a list with an object that cannot be understood
-// must not look like the deletion of that object.
-func TestFeedRejectsOtherKinds(t *testing.T) {
+// TestFeed_RejectsOtherKinds: feed rejects other kinds. A list with an object that cannot be understood must not
+// look like the deletion of that object.
+func TestFeed_RejectsOtherKinds(t *testing.T) {
 	var lines []string
 	store := testFeed(&lines)
 	pod := &corev1.Pod{}
@@ -86,9 +87,9 @@ func TestFeedRejectsOtherKinds(t *testing.T) {
 	}
 }
 
-// TestStoresTakeEventsFromElsewhere plays the reflectors: a first list, in the
-// form of API objects and in the reduced one, then single events.
-func TestStoresTakeEventsFromElsewhere(t *testing.T) {
+// TestStores_EventsFromElsewhere plays the reflectors: a first list, in the form of API objects and in the reduced
+// one, then single events.
+func TestStores_EventsFromElsewhere(t *testing.T) {
 	posts := sourcetest.NewRecorder()
 	cache := source.NewCache(posts, source.Options{})
 	s, err := NewForREST(Config{NodeName: "n"}, &rest.Config{Host: "192.0.2.1"}, cache, zap.NewNop())
@@ -118,9 +119,9 @@ func TestStoresTakeEventsFromElsewhere(t *testing.T) {
 	posts.Expect(t, "slice ns/a a-1", "spec ns/a gone")
 }
 
-// TestTheFirstPictureHasTheRanges: Services and slices alone do not prime the
-// cache; the list of ServiceCIDRs does, or the failure to get it.
-func TestTheFirstPictureHasTheRanges(t *testing.T) {
+// TestFeed_PrimingWaitsForServiceCIDRs: the first picture has the ranges. Services and slices alone do not prime
+// the cache; the list of ServiceCIDRs does, or the failure to get it.
+func TestFeed_PrimingWaitsForServiceCIDRs(t *testing.T) {
 	for name, last := range map[string]func(t *testing.T, s *Source){
 		"listed": func(t *testing.T, s *Source) {
 			if err := s.serviceCIDRFeed().Replace([]any{apiRange("r", "172.30.0.0/16")}, "1"); err != nil {
@@ -149,9 +150,9 @@ func TestTheFirstPictureHasTheRanges(t *testing.T) {
 	}
 }
 
-// TestAListOfWhatIsKnownTakesNoMemory: a list that is read again, as after a restart of
-// the API server, is held until it is complete. What is in the cache is not held twice.
-func TestAListOfWhatIsKnownTakesNoMemory(t *testing.T) {
+// TestFeed_KnownListTakesNoMemory: a list of what is known takes no memory. A list that is read again, as after a
+// restart of the API server, is held until it is complete. What is in the cache is not held twice.
+func TestFeed_KnownListTakesNoMemory(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
 	s, err := NewForREST(Config{NodeName: "n"}, &rest.Config{Host: "192.0.2.1"}, cache, zap.NewNop())
 	if err != nil {

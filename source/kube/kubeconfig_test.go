@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestKubeconfigMistakes: each error names the file and the mistake, and no type of a program.
-func TestKubeconfigMistakes(t *testing.T) {
+// TestKubeconfig_Mistakes: each error names the file and the mistake, and no type of a program.
+func TestKubeconfig_Mistakes(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Config\ncurrent-context: w\n"
 	path := filepath.Join(t.TempDir(), "k")
 	for text, want := range map[string]string{

@@ -84,7 +84,7 @@ var deaths = map[string]func(net.Conn){
 // Whichever way it is gone, each resource says so
 // until it is back, nobody claims meanwhile that it answers, few connections are
 // made, and what was written meanwhile is applied soon after.
-func TestAnOutageIsSeenAndEnds(t *testing.T) {
+func TestOutage_SeenAndEnds(t *testing.T) {
 	for name, handle := range deaths {
 		t.Run(name, func(t *testing.T) { t.Parallel(); seeOutage(t, newSecureRig(t), handle) })
 	}
@@ -160,7 +160,7 @@ func asking(t *testing.T, address string) *rig {
 // A handshake that fails is no answer: neither when the server closes the connection
 // in the midst of it, nor when it is silent, nor when it is not the one that was asked
 // for.
-func TestAFailedHandshakeIsNoAnswer(t *testing.T) {
+func TestOutage_FailedHandshakeIsNoAnswer(t *testing.T) {
 	stranger := httptest.NewUnstartedServer(http.NotFoundHandler())
 	stranger.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
 	stranger.StartTLS()
@@ -216,7 +216,7 @@ func (a *alwaysAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // An overloaded server gets no request before the time that it asks for. If it asks for none,
 // requests become rare.
-func TestAnOverloadedServerIsNotStormed(t *testing.T) {
+func TestOutage_OverloadedServerNotFlooded(t *testing.T) {
 	for _, a := range []struct {
 		status     int
 		retryAfter string
@@ -242,7 +242,7 @@ func TestAnOverloadedServerIsNotStormed(t *testing.T) {
 
 // A start while the server is away, or overloaded, waits for the ranges of ClusterIPs
 // with all else: rules depend on them.
-func TestAStartInAnOutageWaitsForTheRanges(t *testing.T) {
+func TestOutage_StartWaitsForServiceCIDRs(t *testing.T) {
 	r := newRig(t)
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)

@@ -28,11 +28,11 @@ func nft(t *testing.T, n *netns.Namespace, script string) {
 	}
 }
 
-// TestChangeIsSeenAfterASilentOutage drops every packet between a source and its server, so that
-// nothing closes the connection. A change made meanwhile is seen, after an outage that ends before the pings
-// notice it, and after one in which they do. Attempts to connect follow each other: the kernel repeats
-// a SYN too rarely.
-func TestChangeIsSeenAfterASilentOutage(t *testing.T) {
+// TestOutage_ChangeSeenAfterSilence: change is seen after a silent outage drops every packet between a source and
+// its server, so that nothing closes the connection. A change made meanwhile is seen, after an outage that ends
+// before the pings notice it, and after one in which they do. Attempts to connect follow each other: the kernel
+// repeats a SYN too rarely.
+func TestOutage_ChangeSeenAfterSilence(t *testing.T) {
 	for name, noticed := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,9 +66,10 @@ func counted(n *netns.Namespace, dials *atomic.Int64) func(ctx context.Context, 
 	}
 }
 
-// TestAnOutageEndsSoon has the limits and pauses of production, and an outage in which both have grown to their longest.
-// An idle machine sees the change within 5 s (see TestAnOutageEndsWithinFiveSeconds), a busy one gets twice that.
-func TestAnOutageEndsSoon(t *testing.T) {
+// TestOutage_EndsSoon: an outage ends soon has the limits and pauses of production, and an outage in which both
+// have grown to their longest. An idle machine sees the change within 5 s (see TestOutage_EndsWithinFiveSeconds),
+// a busy one gets twice that.
+func TestOutage_EndsSoon(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
 	n := netnstest.New(t, "silence")
@@ -95,8 +96,9 @@ func TestAnOutageEndsSoon(t *testing.T) {
 	}
 }
 
-// TestAnOutageEndsWithinFiveSeconds of its end: the longest attempt to connect and the longest pause after it are no longer.
-func TestAnOutageEndsWithinFiveSeconds(t *testing.T) {
+// TestOutage_EndsWithinFiveSeconds: an outage ends within five seconds of its end: the longest attempt to connect
+// and the longest pause after it are no longer.
+func TestOutage_EndsWithinFiveSeconds(t *testing.T) {
 	longest, pauses := time.Duration(0), retry()
 	for range 1000 {
 		longest = max(longest, pauses.Step())

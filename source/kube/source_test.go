@@ -180,7 +180,8 @@ func apiRange(name, prefix string) *networkingv1.ServiceCIDR {
 	}
 }
 
-func TestSourcePrimesAfterBothLists(t *testing.T) {
+// TestSource_PrimesAfterBothLists: source primes after both lists.
+func TestSource_PrimesAfterBothLists(t *testing.T) {
 	r := newRig(t)
 	r.populate()
 	r.Reject(endpointSlices, apierrors.NewInternalError(context.DeadlineExceeded))
@@ -198,9 +199,8 @@ func TestSourcePrimesAfterBothLists(t *testing.T) {
 	}
 }
 
-// TestSourceFollows runs with streamed lists and with plain ones, as servers
-// before 1.32 offer them.
-func TestSourceFollows(t *testing.T) {
+// TestSource_Follows runs with streamed lists and with plain ones, as servers before 1.32 offer them.
+func TestSource_Follows(t *testing.T) {
 	for name, plain := range map[string]bool{"streamed": false, "plain": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -234,7 +234,8 @@ func TestSourceFollows(t *testing.T) {
 	}
 }
 
-func TestSourceIgnoresMetadataOnlyUpdates(t *testing.T) {
+// TestSource_IgnoresMetadataOnlyUpdates: source ignores metadata only updates.
+func TestSource_IgnoresMetadataOnlyUpdates(t *testing.T) {
 	r := populated(t)
 	touched := apiService("a", 80)
 	touched.Annotations = map[string]string{"note": "touched"}
@@ -245,7 +246,8 @@ func TestSourceIgnoresMetadataOnlyUpdates(t *testing.T) {
 	}
 }
 
-func TestSourceTurnsIgnoredServiceIntoGone(t *testing.T) {
+// TestSource_IgnoredServiceBecomesGone: source turns ignored Service into gone.
+func TestSource_IgnoredServiceBecomesGone(t *testing.T) {
 	r := populated(t)
 	external := apiService("a", 80)
 	external.Spec.Type = corev1.ServiceTypeExternalName
@@ -255,7 +257,8 @@ func TestSourceTurnsIgnoredServiceIntoGone(t *testing.T) {
 	r.posts.Await(t, "spec ns/a")
 }
 
-func TestSourceSurvivesOutage(t *testing.T) {
+// TestSource_SurvivesOutage: source survives outage.
+func TestSource_SurvivesOutage(t *testing.T) {
 	r := populated(t)
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
@@ -295,7 +298,8 @@ func (r *rig) relisted(t *testing.T, resource string, before int) {
 	testenv.Eventually(t, "a new request for "+resource, func() bool { return len(r.Asked(resource)) > before })
 }
 
-func TestSourceRelistsWhenExpired(t *testing.T) {
+// TestSource_RelistsWhenExpired: source relists when expired.
+func TestSource_RelistsWhenExpired(t *testing.T) {
 	r := populated(t)
 	before := len(r.Asked(services))
 	r.Compact() // running watches get 410 Gone
@@ -306,7 +310,8 @@ func TestSourceRelistsWhenExpired(t *testing.T) {
 	}
 }
 
-func TestSourceAcceptsRestoredServer(t *testing.T) {
+// TestSource_AcceptsRestoredServer: source accepts restored server.
+func TestSource_AcceptsRestoredServer(t *testing.T) {
 	r := populated(t)
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
@@ -321,7 +326,8 @@ func TestSourceAcceptsRestoredServer(t *testing.T) {
 	}
 }
 
-func TestSourceSendsSelectors(t *testing.T) {
+// TestSource_SendsSelectors: source sends selectors.
+func TestSource_SendsSelectors(t *testing.T) {
 	r := populated(t)
 	want := map[string][2]string{
 		services:       {"!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
@@ -342,7 +348,8 @@ func TestSourceSendsSelectors(t *testing.T) {
 	}
 }
 
-func TestSourceStreamsLists(t *testing.T) {
+// TestSource_StreamsLists: source streams lists.
+func TestSource_StreamsLists(t *testing.T) {
 	r := populated(t)
 	for _, resource := range watched {
 		asked := r.Asked(resource)
@@ -352,9 +359,9 @@ func TestSourceStreamsLists(t *testing.T) {
 	}
 }
 
-// TestFirstListIsConsistent: a former process may have applied what the watch cache of this server does not
-// have yet. Its endpoints must not come back, not even for a moment.
-func TestFirstListIsConsistent(t *testing.T) {
+// TestSource_FirstListConsistent: first list is consistent. A former process may have applied what the watch cache
+// of this server does not have yet. Its endpoints must not come back, not even for a moment.
+func TestSource_FirstListConsistent(t *testing.T) {
 	for name, plain := range map[string]bool{"streamed": false, "plain": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -381,8 +388,8 @@ func TestFirstListIsConsistent(t *testing.T) {
 	}
 }
 
-// TestStartWithoutQuorum: a node that has no rules gets those of the watch cache.
-func TestStartWithoutQuorum(t *testing.T) {
+// TestSource_StartWithoutQuorum: start without quorum. A node that has no rules gets those of the watch cache.
+func TestSource_StartWithoutQuorum(t *testing.T) {
 	r := newRig(t)
 	r.StreamLists(false)
 	r.populate()
@@ -391,7 +398,8 @@ func TestStartWithoutQuorum(t *testing.T) {
 	r.posts.Await(t, "primed ns/a ns/b")
 }
 
-func TestSourceSpeaksJSON(t *testing.T) {
+// TestSource_SpeaksJSON: source speaks JSON.
+func TestSource_SpeaksJSON(t *testing.T) {
 	r := newRig(t)
 	config := clientConfig(r.Server)
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
@@ -405,7 +413,8 @@ func TestSourceSpeaksJSON(t *testing.T) {
 	r.complete(t)
 }
 
-func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
+// TestSource_WithoutServiceCIDRs: source does without Service CIDRs.
+func TestSource_WithoutServiceCIDRs(t *testing.T) {
 	resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: serviceCIDRs}
 	for name, rejection := range map[string]*apierrors.StatusError{
 		"not served": apierrors.NewNotFound(resource, ""),
@@ -430,7 +439,8 @@ func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
 	}
 }
 
-func TestSourceKeepsDeletedNode(t *testing.T) {
+// TestSource_KeepsDeletedNode: source keeps deleted node.
+func TestSource_KeepsDeletedNode(t *testing.T) {
 	r := populated(t)
 	r.Remove(nodes, "", "n")
 	testenv.Eventually(t, "the deletion is logged", func() bool {
@@ -441,8 +451,9 @@ func TestSourceKeepsDeletedNode(t *testing.T) {
 	}
 }
 
-// TestSourceFindsASeededNodeDeleted: the Node that a former source knew was deleted before the first list.
-func TestSourceFindsASeededNodeDeleted(t *testing.T) {
+// TestSource_SeededNodeFoundDeleted: source finds a seeded node deleted. The Node that a former source knew was
+// deleted before the first list.
+func TestSource_SeededNodeFoundDeleted(t *testing.T) {
 	r := newRig(t)
 	r.populate()
 	r.Remove(nodes, "", "n")
@@ -455,9 +466,9 @@ func TestSourceFindsASeededNodeDeleted(t *testing.T) {
 	}
 }
 
-// TestSourceStopsWhileBackingOff covers client-go's sleep that does not look at
-// the context; the cleanup of run fails if it holds Run up.
-func TestSourceStopsWhileBackingOff(t *testing.T) {
+// TestSource_StopsWhileBackingOff covers client-go's sleep that does not look at the context; the cleanup of run
+// fails if it holds Run up.
+func TestSource_StopsWhileBackingOff(t *testing.T) {
 	r := newRig(t)
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)

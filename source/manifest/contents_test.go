@@ -59,8 +59,9 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestFeedReplaces: the cache holds what was fed last. A deleted Node stays in use, and one that was never fed is not deleted.
-func TestFeedReplaces(t *testing.T) {
+// TestFeed_Replaces: the cache holds what was fed last. A deleted Node stays in use, and one that was never fed is
+// not deleted.
+func TestFeed_Replaces(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
 	has := feed(cache, "n", slices.Concat(parsed(t, goodService+"---\n"+goodSlice), parsed(t, manifest("b", 80)),
 		parsed(t, "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: other}\n")), false)
@@ -78,8 +79,9 @@ func TestFeedReplaces(t *testing.T) {
 	}
 }
 
-// TestFeedWarnsOnce: feeding unchanged objects again warns of nothing, as if only another file had changed.
-func TestFeedWarnsOnce(t *testing.T) {
+// TestFeed_WarnsOnce: feed warns once. Feeding unchanged objects again warns of nothing, as if only another file
+// had changed.
+func TestFeed_WarnsOnce(t *testing.T) {
 	warned := map[string]int{}
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{Warn: func(w service.Warning) { warned[w.Field]++ }})
 	ranges := "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: k}\nspec: {cidrs: [10.96.0.0/16]}\n"

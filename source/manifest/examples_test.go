@@ -65,7 +65,8 @@ func follow(t *testing.T, dir string) *source.Cache {
 	return cache
 }
 
-func TestDemoIsAsDocumented(t *testing.T) {
+// TestExamples_DemoAsDocumented: demo is as documented.
+func TestExamples_DemoAsDocumented(t *testing.T) {
 	cache := follow(t, filepath.Join(examples, "demo"))
 	node := cache.Node()
 	if node == nil || node.Zone == "" || len(node.Addresses) != 2 || !node.PodCIDRs[service.IPv6].IsValid() {

@@ -114,7 +114,8 @@ func sliceManifest(owner, name, address string) string {
 		"addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, owner, address)
 }
 
-func TestFollowerPrimesWithEverything(t *testing.T) {
+// TestFollower_PrimesWithEverything: follower primes with everything.
+func TestFollower_PrimesWithEverything(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.write("a.yaml", manifest("a", 80)+"---\n"+sliceManifest("a", "a-1", "10.0.0.1"))
 	r.write("node.yml", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: other}\n")
@@ -135,7 +136,8 @@ func TestFollowerPrimesWithEverything(t *testing.T) {
 	r.awaitNoProblem()
 }
 
-func TestFollowerServesTheRestOfABadStart(t *testing.T) {
+// TestFollower_BadStartServesRest: follower serves the rest of a bad start.
+func TestFollower_BadStartServesRest(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.write("a.yaml", manifest("a", 80))
 	r.write("bad.yaml", manifest("b", 0))
@@ -150,8 +152,9 @@ func TestFollowerServesTheRestOfABadStart(t *testing.T) {
 	})
 }
 
-// TestFollowerDoesNotAcceptWhatIsRemoved: the log of a rejected file ends with its removal.
-func TestFollowerDoesNotAcceptWhatIsRemoved(t *testing.T) {
+// TestFollower_RemovedFileNotAccepted: follower does not accept what is removed. The log of a rejected file ends
+// with its removal.
+func TestFollower_RemovedFileNotAccepted(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.write("a.yaml", manifest("a", 80))
 	r.write("bad.yaml", manifest("b", 0))
@@ -167,9 +170,9 @@ func TestFollowerDoesNotAcceptWhatIsRemoved(t *testing.T) {
 	}
 }
 
-// TestFollowerSeesEditors replaces a file in each of the ways in which people
-// and programs do it.
-func TestFollowerSeesEditors(t *testing.T) {
+// TestFollower_SeesEditors: follower sees editors replaces a file in each of the ways in which people and programs
+// do it.
+func TestFollower_SeesEditors(t *testing.T) {
 	r := started(t)
 	elsewhere := filepath.Join(t.TempDir(), "new.yaml")
 	ways := []struct {
@@ -214,9 +217,9 @@ func TestFollowerSeesEditors(t *testing.T) {
 	}
 }
 
-// TestFollowerWaitsForSlowWriters: a file that was emptied is not taken for empty
-// at once, but in the end it is.
-func TestFollowerWaitsForSlowWriters(t *testing.T) {
+// TestFollower_WaitsForSlowWriters: follower waits for slow writers. A file that was emptied is not taken for
+// empty at once, but in the end it is.
+func TestFollower_WaitsForSlowWriters(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", "")
 	time.Sleep(emptyGrace / 20) // longer than events are put off
@@ -226,7 +229,8 @@ func TestFollowerWaitsForSlowWriters(t *testing.T) {
 	r.awaitOnly("spec default/a gone")
 }
 
-func TestFollowerPostsOnlyWhatChanged(t *testing.T) {
+// TestFollower_PostsOnlyChanges: follower posts only what changed.
+func TestFollower_PostsOnlyChanges(t *testing.T) {
 	r := started(t)
 	both := func(port int) string { return manifest("c", 80) + "---\n" + manifest("d", port) }
 	r.write("cd.yaml", both(80))
@@ -242,7 +246,8 @@ func TestFollowerPostsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-func TestFollowerKeepsObjectsOfRenamedFile(t *testing.T) {
+// TestFollower_KeepsObjectsOfRenamedFile: follower keeps objects of renamed file.
+func TestFollower_KeepsObjectsOfRenamedFile(t *testing.T) {
 	r := started(t)
 	r.must(os.Rename(r.path("a.yaml"), r.path("z.yaml")))
 	r.write("b.yaml", manifest("b", 81))
@@ -251,7 +256,8 @@ func TestFollowerKeepsObjectsOfRenamedFile(t *testing.T) {
 	r.awaitOnly("spec default/a gone")
 }
 
-func TestFollowerRejectsWholeFiles(t *testing.T) {
+// TestFollower_RejectsWholeFiles: follower rejects whole files.
+func TestFollower_RejectsWholeFiles(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", manifest("a", 81)+"---\n"+manifest("c", 0))
 	r.awaitProblem("a.yaml:13: Service default/c: spec.ports[0].port")
@@ -267,7 +273,8 @@ func TestFollowerRejectsWholeFiles(t *testing.T) {
 	r.awaitNoProblem()
 }
 
-func TestFollowerTurnsIgnoredKindsIntoGone(t *testing.T) {
+// TestFollower_IgnoredKindsBecomeGone: follower turns ignored kinds into gone.
+func TestFollower_IgnoredKindsBecomeGone(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", strings.Replace(manifest("a", 80), "10.96.0.97", "None", 1))
 	r.awaitOnly("spec default/a gone")
@@ -275,9 +282,9 @@ func TestFollowerTurnsIgnoredKindsIntoGone(t *testing.T) {
 	r.awaitOnly("spec default/a")
 }
 
-// TestFollowerSeesVolumeSwaps follows a directory that is laid out as a mounted
-// ConfigMap: links into ..data, which is a link that is swapped.
-func TestFollowerSeesVolumeSwaps(t *testing.T) {
+// TestFollower_SeesVolumeSwaps follows a directory that is laid out as a mounted ConfigMap: links into ..data,
+// which is a link that is swapped.
+func TestFollower_SeesVolumeSwaps(t *testing.T) {
 	r := newRig(t, time.Hour)
 	publish := func(version, text string) {
 		r.must(os.Mkdir(r.path(version), 0o755))
@@ -294,7 +301,8 @@ func TestFollowerSeesVolumeSwaps(t *testing.T) {
 	r.awaitOnly("spec default/a")
 }
 
-func TestFollowerSurvivesLossOfTheDirectory(t *testing.T) {
+// TestFollower_SurvivesDirectoryLoss: follower survives loss of the directory.
+func TestFollower_SurvivesDirectoryLoss(t *testing.T) {
 	r := started(t)
 	r.must(os.Rename(r.dir, r.dir+".old"))
 	r.awaitProblem("no such file or directory")
@@ -311,8 +319,8 @@ func TestFollowerSurvivesLossOfTheDirectory(t *testing.T) {
 	r.awaitOnly("spec default/b")
 }
 
-// TestFollowerWaitsForTheDirectory: priming with nothing would sweep the kernel.
-func TestFollowerWaitsForTheDirectory(t *testing.T) {
+// TestFollower_WaitsForDirectory: follower waits for the directory. Priming with nothing would sweep the kernel.
+func TestFollower_WaitsForDirectory(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.must(os.Remove(r.dir))
 	r.start()
@@ -326,7 +334,7 @@ func TestFollowerWaitsForTheDirectory(t *testing.T) {
 	r.posts.Await(t, "primed default/a")
 }
 
-func TestFollowerRescans(t *testing.T) {
+func TestFollower_Rescans(t *testing.T) {
 	r := newRig(t, 10*time.Millisecond)
 	target := filepath.Join(t.TempDir(), "target.yaml")
 	r.must(os.WriteFile(target, []byte(manifest("a", 80)), 0o644))
@@ -337,7 +345,8 @@ func TestFollowerRescans(t *testing.T) {
 	r.awaitOnly("spec default/a")
 }
 
-func TestFollowerReportsUnreadableFiles(t *testing.T) {
+// TestFollower_ReportsUnreadableFiles: follower reports unreadable files.
+func TestFollower_ReportsUnreadableFiles(t *testing.T) {
 	r := started(t)
 	r.must(os.Remove(r.path("a.yaml")))
 	r.posts.Await(t, "spec default/a gone")
@@ -346,7 +355,8 @@ func TestFollowerReportsUnreadableFiles(t *testing.T) {
 	r.posts.Expect(t)
 }
 
-func TestFollowerMovesSlices(t *testing.T) {
+// TestFollower_MovesSlices: follower moves slices.
+func TestFollower_MovesSlices(t *testing.T) {
 	r := started(t)
 	r.write("slice.yaml", sliceManifest("a", "s", "10.0.0.1"))
 	r.awaitOnly("slice default/a s")
@@ -356,7 +366,8 @@ func TestFollowerMovesSlices(t *testing.T) {
 	}
 }
 
-func TestFollowerLogsAProblemOnce(t *testing.T) {
+// TestFollower_LogsProblemOnce: follower logs a problem once.
+func TestFollower_LogsProblemOnce(t *testing.T) {
 	r := newRig(t, 10*time.Millisecond)
 	r.write("a.yaml", "nonsense")
 	r.start()

@@ -58,7 +58,7 @@ func ids(objects []object) string {
 	return strings.Join(all, ", ")
 }
 
-func TestParseForms(t *testing.T) {
+func TestParse_Forms(t *testing.T) {
 	item := func(text string) string {
 		return "  - " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ") + "\n"
 	}
@@ -97,7 +97,7 @@ func TestParseForms(t *testing.T) {
 	}
 }
 
-func TestParseCompletes(t *testing.T) {
+func TestParse_FillsDefaults(t *testing.T) {
 	spec := parsed(t, goodService+"  sessionAffinity: ClientIP\n")[0].spec
 	if spec.AffinitySeconds != 10800 {
 		t.Errorf("affinity lasts %d s, want the API's default of 10800", spec.AffinitySeconds)
@@ -119,7 +119,8 @@ func TestParseCompletes(t *testing.T) {
 	}
 }
 
-func TestParseLeavesOutWhatIsNotProxied(t *testing.T) {
+// TestParse_OmitsUnproxiedServices: parse leaves out what is not proxied.
+func TestParse_OmitsUnproxiedServices(t *testing.T) {
 	for name, text := range map[string]string{
 		"headless":     strings.Replace(goodService, "10.96.0.1", "None", 1),
 		"ExternalName": "apiVersion: v1\nkind: Service\nmetadata: {name: e}\nspec: {type: ExternalName, externalName: example.org}\n",
@@ -130,8 +131,8 @@ func TestParseLeavesOutWhatIsNotProxied(t *testing.T) {
 	}
 }
 
-// TestParseAcceptsWhatHarmsNoRule: an API server would reject these objects.
-func TestParseAcceptsWhatHarmsNoRule(t *testing.T) {
+// TestParse_AcceptsHarmlessMistakes: parse accepts what harms no rule. An API server would reject these objects.
+func TestParse_AcceptsHarmlessMistakes(t *testing.T) {
 	for name, text := range map[string]string{
 		"form of a name":        edit(goodService, "name: web", "name: Web_1"),
 		"form of a port's name": edit(goodService, "- port: 80", "- {name: A, port: 80}"),
@@ -153,7 +154,7 @@ func edit(text, old, new string) string {
 	return strings.Replace(text, old, new, 1)
 }
 
-func TestParseRejects(t *testing.T) {
+func TestParse_Rejects(t *testing.T) {
 	service := func(old, new string) string { return edit(goodService, old, new) }
 	slice := func(old, new string) string { return edit(goodSlice, old, new) }
 	nodePort := service("clusterIP:", "type: NodePort\n  clusterIP:")
@@ -257,8 +258,8 @@ func TestParseRejects(t *testing.T) {
 	}
 }
 
-// TestParseBoundsAliases: a short text that expands without end is rejected.
-func TestParseBoundsAliases(t *testing.T) {
+// TestParse_BoundsAliases: parse bounds aliases. A short text that expands without end is rejected.
+func TestParse_BoundsAliases(t *testing.T) {
 	bomb := "apiVersion: v1\nkind: Service\nmetadata:\n  name: b\n  x0: &x0 [aaaaaaaaaa]\n"
 	for i := 1; i < 12; i++ {
 		bomb += fmt.Sprintf("  x%d: &x%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*x%d, ", i-1), 10), ", "))
@@ -314,7 +315,8 @@ func folder(t *testing.T, namesAndTexts ...string) string {
 	return dir
 }
 
-func TestLoadGivesEverything(t *testing.T) {
+// TestLoad_ReturnsEverything: load gives everything.
+func TestLoad_ReturnsEverything(t *testing.T) {
 	dir := folder(t,
 		"slices.yaml", sliceManifest("a", "a-1", "10.0.0.1")+"---\n"+sliceManifest("a", "a-2", "10.0.0.2"),
 		"a.yaml", manifest("a", 80),
@@ -335,7 +337,8 @@ func TestLoadGivesEverything(t *testing.T) {
 	}
 }
 
-func TestLoadNamesEveryMistake(t *testing.T) {
+// TestLoad_NamesEveryMistake: load names every mistake.
+func TestLoad_NamesEveryMistake(t *testing.T) {
 	dir := folder(t,
 		"a.yaml", manifest("a", 80),
 		"b.yaml", manifest("b", 0)+"---\n"+manifest("c", 70000)+"---\n"+manifest("a", 80),
@@ -356,15 +359,17 @@ func TestLoadNamesEveryMistake(t *testing.T) {
 	}
 }
 
-func TestLoadNeedsTheDirectory(t *testing.T) {
+// TestLoad_NeedsDirectory: load needs the directory.
+func TestLoad_NeedsDirectory(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "nowhere"), "n", source.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestParseFindsEveryMistakeAtOnce: values of the wrong type hide neither fields that do not exist
-// nor values that are not valid, and cause no findings about the zero values in their place.
-func TestParseFindsEveryMistakeAtOnce(t *testing.T) {
+// TestParse_FindsEveryMistakeAtOnce: parse finds every mistake at once. Values of the wrong type hide neither
+// fields that do not exist nor values that are not valid, and cause no findings about the zero values in their
+// place.
+func TestParse_FindsEveryMistakeAtOnce(t *testing.T) {
 	_, problems := parse("f.yaml", []byte(`apiVersion: v1
 kind: Service
 metadata: {name: web}
@@ -396,8 +401,8 @@ spec: {clusterIP: 10.96.0.2, ports: many}
 	}
 }
 
-// TestParseIsBounded: an object in which everything is mistyped is decoded a few times only.
-func TestParseIsBounded(t *testing.T) {
+// TestParse_Bounded: parse is bounded. An object in which everything is mistyped is decoded a few times only.
+func TestParse_Bounded(t *testing.T) {
 	_, problems := parse("f.yaml", []byte("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports:\n"+
 		strings.Repeat("  - port: http\n", 1000)), reduce.Policy{})
 	if len(problems) != document.MistypedMax {

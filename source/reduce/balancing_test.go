@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestBalancing(t *testing.T) {
+func TestService_Balancing(t *testing.T) {
 	impossible := Policy{NoBalancing: map[service.Balancing]string{service.RoundRobin: "is not possible here"}}
 	unobserved := Policy{Unobserved: func(namespace string) bool { return namespace == "ns1" }, UnobservedLeast: true}
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestBalancing(t *testing.T) {
 	}
 }
 
-func TestAdaptation(t *testing.T) {
+func TestService_Adaptation(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy     Policy
 		key, value string
@@ -103,7 +103,7 @@ func expectWarning(t *testing.T, warnings []service.Warning, field, words string
 	}
 }
 
-func TestWeight(t *testing.T) {
+func TestEndpointSlice_Weight(t *testing.T) {
 	const ours, cilium = "sluice.dev/weight", "service.cilium.io/weight"
 	for name, c := range map[string]struct {
 		annotations map[string]string

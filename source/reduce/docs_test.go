@@ -9,8 +9,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// TestDocsNameTheKeys: docs/configuration.md has every annotation, label and taint that counts.
-func TestDocsNameTheKeys(t *testing.T) {
+// TestDocs_NameKeys: docs name the keys. Docs/configuration.md has every annotation, label and taint that counts.
+func TestDocs_NameKeys(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)

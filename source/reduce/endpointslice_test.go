@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestIgnoredSlices(t *testing.T) {
+func TestEndpointSlice_Ignored(t *testing.T) {
 	label := "metadata.labels[" + discoveryv1.LabelServiceName + "]"
 	tests := []struct {
 		name   string
@@ -44,7 +44,8 @@ func TestIgnoredSlices(t *testing.T) {
 	}
 }
 
-func TestSliceIsReducedWhole(t *testing.T) {
+// TestEndpointSlice_ReducedWhole: slice is reduced whole.
+func TestEndpointSlice_ReducedWhole(t *testing.T) {
 	trigger := time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
 	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 		o.AddressType = discoveryv1.AddressTypeIPv6
@@ -71,7 +72,7 @@ func TestSliceIsReducedWhole(t *testing.T) {
 	checkWarnings(t, warnings, "EndpointSlice ns1/svc1-abc")
 }
 
-func TestTrigger(t *testing.T) {
+func TestEndpointSlice_Trigger(t *testing.T) {
 	annotation := "metadata.annotations[" + corev1.EndpointsLastChangeTriggerTime + "]"
 	tests := []struct {
 		name        string
@@ -111,7 +112,7 @@ func BenchmarkEndpointSlice(b *testing.B) {
 	}
 }
 
-func TestSlicePorts(t *testing.T) {
+func TestEndpointSlice_Ports(t *testing.T) {
 	tests := []struct {
 		name   string
 		port   discoveryv1.EndpointPort
@@ -146,7 +147,8 @@ func TestSlicePorts(t *testing.T) {
 	}
 }
 
-func TestSliceWithoutPorts(t *testing.T) {
+// TestEndpointSlice_WithoutPorts: slice without ports.
+func TestEndpointSlice_WithoutPorts(t *testing.T) {
 	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) { o.Ports = nil }))
 	if len(slice.Ports) != 0 || len(slice.Endpoints) != 1 {
 		t.Errorf("got %+v", slice)
@@ -154,7 +156,7 @@ func TestSliceWithoutPorts(t *testing.T) {
 	checkWarnings(t, warnings, "EndpointSlice ns1/svc1-abc")
 }
 
-func TestEndpointAddresses(t *testing.T) {
+func TestEndpointSlice_Addresses(t *testing.T) {
 	tests := []struct {
 		name      string
 		kind      discoveryv1.AddressType
@@ -205,7 +207,7 @@ func TestEndpointAddresses(t *testing.T) {
 	}
 }
 
-func TestConditions(t *testing.T) {
+func TestEndpointSlice_Conditions(t *testing.T) {
 	yes, no := new(true), new(false)
 	tests := []struct {
 		name                        string
@@ -231,7 +233,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func TestNodeNameAndHints(t *testing.T) {
+// TestEndpointSlice_NodeNameAndHints: node name and hints.
+func TestEndpointSlice_NodeNameAndHints(t *testing.T) {
 	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 		o.Endpoints = []discoveryv1.Endpoint{
 			{Addresses: []string{"10.244.0.1"}, NodeName: new("n1"), Zone: new("za"), Hints: &discoveryv1.EndpointHints{

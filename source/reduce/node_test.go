@@ -48,7 +48,7 @@ func TestNode(t *testing.T) {
 	checkWarnings(t, warnings, "Node n1", "status.addresses[3].address", "spec.podCIDRs[0]")
 }
 
-func TestEmptyNode(t *testing.T) {
+func TestNode_Empty(t *testing.T) {
 	node, warnings := Node(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	if node == nil || node.Name != "n1" || node.Zone != "" || node.Addresses != nil ||
 		node.PodCIDRs != (service.PerFamily[netip.Prefix]{}) {
@@ -57,7 +57,8 @@ func TestEmptyNode(t *testing.T) {
 	checkWarnings(t, warnings, "Node n1")
 }
 
-func TestNodeOnItsWayOut(t *testing.T) {
+// TestNode_BeingRemoved: node on its way out.
+func TestNode_BeingRemoved(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1000, 0))
 	tests := []struct {
 		name            string
@@ -93,7 +94,8 @@ func TestServiceCIDR(t *testing.T) {
 	checkWarnings(t, warnings, "ServiceCIDR kubernetes", "spec.cidrs[1]")
 }
 
-func TestEmptyServiceCIDR(t *testing.T) {
+// TestServiceCIDR_Empty: empty Service CIDR.
+func TestServiceCIDR_Empty(t *testing.T) {
 	ranges, warnings := ServiceCIDR(&networkingv1.ServiceCIDR{})
 	if len(ranges) != 0 || len(warnings) != 0 {
 		t.Errorf("got %v, %v", ranges, warnings)

@@ -19,14 +19,15 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-func TestNotesOfObjectsWithoutNamespace(t *testing.T) {
+// TestNotes_ObjectWithoutNamespace: notes of objects without namespace.
+func TestNotes_ObjectWithoutNamespace(t *testing.T) {
 	n := notes{kind: "Node", name: "n1"}
 	if got := n.object(); got != "Node n1" {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestPathText(t *testing.T) {
+func TestPath_String(t *testing.T) {
 	tests := []struct {
 		path path
 		want string
@@ -43,8 +44,9 @@ func TestPathText(t *testing.T) {
 	}
 }
 
-// TestWarningsAreShort: an annotation has up to 256 KiB, and each node logs what is wrong with it.
-func TestWarningsAreShort(t *testing.T) {
+// TestNotes_WarningsShort: warnings are short. An annotation has up to 256 KiB, and each node logs what is wrong
+// with it.
+func TestNotes_WarningsShort(t *testing.T) {
 	for _, long := range []string{strings.Repeat("\x00", 250<<10), strings.Repeat("日", 80<<10), "x" + strings.Repeat("é", 100<<10)} {
 		_, warnings := lenient.Service(newService(func(o *corev1.Service) {
 			o.Annotations = map[string]string{annotationScheduler: long, annotationProxyProtocol: long}

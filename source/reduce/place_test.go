@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPlacesAreShared also counts: what is kept of a slice does not grow with the number
-// of endpoints, but for 40 bytes each.
-func TestPlacesAreShared(t *testing.T) {
+// TestPlaces_Shared: places are shared also counts: what is kept of a slice does not grow with the number of
+// endpoints, but for 40 bytes each.
+func TestPlaces_Shared(t *testing.T) {
 	object := func(endpoints int) *discoveryv1.EndpointSlice {
 		return newSlice(func(o *discoveryv1.EndpointSlice) {
 			o.Endpoints = nil
@@ -44,7 +44,8 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 }
 
-func TestPlacesThatDifferAreToldApart(t *testing.T) {
+// TestPlaces_DifferentKeptApart: places that differ are told apart.
+func TestPlaces_DifferentKeptApart(t *testing.T) {
 	zones := func(names ...string) (hints []discoveryv1.ForZone) {
 		for _, name := range names {
 			hints = append(hints, discoveryv1.ForZone{Name: name})
@@ -66,8 +67,9 @@ func TestPlacesThatDifferAreToldApart(t *testing.T) {
 	}
 }
 
-// TestPlacesAreNames: what cannot be the name of a zone or of a node is left out with a warning, and the rest stays.
-func TestPlacesAreNames(t *testing.T) {
+// TestPlaces_InvalidNamesOmitted: places are names. What cannot be the name of a zone or of a node is left out
+// with a warning, and the rest stays.
+func TestPlaces_InvalidNamesOmitted(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("a", n) }
 	for _, c := range []struct {
 		node, zone, forZone, forNode string

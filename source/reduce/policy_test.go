@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestDeniedAddresses: an address that an API server should not have let through is dropped with a
-// warning, wherever an object has it. The rest of the object stays.
-func TestDeniedAddresses(t *testing.T) {
+// TestPolicy_DeniedAddresses: an address that an API server should not have let through is dropped with a warning,
+// wherever an object has it. The rest of the object stays.
+func TestPolicy_DeniedAddresses(t *testing.T) {
 	policy := Policy{Addresses: service.AddressPolicy{Denied: []netip.Prefix{
 		netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("fd00:ec2::254/128")}}}
 	for _, denied := range []string{"127.0.0.1", "127.1.2.3", "169.254.169.254", "0.0.0.0", "224.0.0.1", "::1", "::", "fe80::1", "ff02::1",
@@ -43,8 +43,9 @@ func TestDeniedAddresses(t *testing.T) {
 	}
 }
 
-// TestOnlyAllowedSchedulers: each scheduler is a kernel module that is loaded on demand.
-func TestOnlyAllowedSchedulers(t *testing.T) {
+// TestPolicy_AllowedSchedulers: only allowed schedulers. Each scheduler is a kernel module that is loaded on
+// demand.
+func TestPolicy_AllowedSchedulers(t *testing.T) {
 	for _, c := range []struct {
 		allowed     []string
 		asked, want string
@@ -67,8 +68,9 @@ func TestOnlyAllowedSchedulers(t *testing.T) {
 	}
 }
 
-// TestPortsOfNodes: a Service does not get a denied TCP port at external IPs and load balancer IPs. Everything else stays.
-func TestPortsOfNodes(t *testing.T) {
+// TestPolicy_DeniedPorts: ports of nodes. A Service does not get a denied TCP port at external IPs and load
+// balancer IPs. Everything else stays.
+func TestPolicy_DeniedPorts(t *testing.T) {
 	p := Policy{DeniedPorts: []uint16{10249, 10250}}
 	with := func(changes ...func(*corev1.Service)) string {
 		spec, warnings := p.Service(newService(append([]func(*corev1.Service){func(o *corev1.Service) {

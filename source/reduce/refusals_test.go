@@ -19,7 +19,7 @@ func annotated(name, value string) *corev1.Service {
 	return object
 }
 
-func TestNoEndpoints(t *testing.T) {
+func TestService_NoEndpoints(t *testing.T) {
 	core := Policy{NoEndpoints: map[service.NoEndpoints]string{service.NoEndpointsPass: "is not possible in this mode"}}
 	for _, c := range []struct {
 		value  string
@@ -43,7 +43,7 @@ func TestNoEndpoints(t *testing.T) {
 	}
 }
 
-func TestDenyRanges(t *testing.T) {
+func TestService_DenyRanges(t *testing.T) {
 	for _, c := range []struct {
 		value     string
 		policy    Policy
@@ -70,8 +70,8 @@ func TestDenyRanges(t *testing.T) {
 	}
 }
 
-// TestDenyRangesAreBounded: those within the limit are denied.
-func TestDenyRangesAreBounded(t *testing.T) {
+// TestService_DenyRangesBounded: deny ranges are bounded. Those within the limit are denied.
+func TestService_DenyRangesBounded(t *testing.T) {
 	var entries []string
 	for i := range denyRangesMax + 10 {
 		entries = append(entries, fmt.Sprintf("10.%d.%d.0/24", i/128, i%128*2))

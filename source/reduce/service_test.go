@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestIgnoredServices(t *testing.T) {
+func TestService_Ignored(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*corev1.Service)
@@ -44,8 +44,9 @@ func TestIgnoredServices(t *testing.T) {
 	}
 }
 
-// TestNamesThatWouldEndARule: API servers admit no such names, but manifests may have them.
-func TestNamesThatWouldEndARule(t *testing.T) {
+// TestService_RuleBreakingNames: names that would end a rule. API servers admit no such names, but manifests may
+// have them.
+func TestService_RuleBreakingNames(t *testing.T) {
 	const rule = "svc1\"\n-A INPUT -j DROP"
 	for _, name := range []string{rule, "a b", "a/b", "a:b", "ä", "\x00", strings.Repeat("a", 64)} {
 		for field, change := range map[string]func(*corev1.Service){
@@ -69,8 +70,8 @@ func TestNamesThatWouldEndARule(t *testing.T) {
 	}
 }
 
-// TestServiceIsReducedWhole: one Service with everything in it.
-func TestServiceIsReducedWhole(t *testing.T) {
+// TestService_ReducedWhole: Service is reduced whole. One Service with everything in it.
+func TestService_ReducedWhole(t *testing.T) {
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
@@ -106,9 +107,9 @@ func TestServiceIsReducedWhole(t *testing.T) {
 	checkWarnings(t, warnings, "Service ns1/svc1")
 }
 
-// TestBadFieldsDoNotStopOthers: a Service with all kinds of invalid data at once
-// is still served as far as it makes sense.
-func TestBadFieldsDoNotStopOthers(t *testing.T) {
+// TestService_BadFieldsDoNotStopOthers: bad fields do not stop others. A Service with all kinds of invalid data at
+// once is still served as far as it makes sense.
+func TestService_BadFieldsDoNotStopOthers(t *testing.T) {
 	spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 		o.Spec.ExternalIPs = []string{"bad", "192.0.2.99"}
 		o.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "bad"}
@@ -129,7 +130,8 @@ func TestBadFieldsDoNotStopOthers(t *testing.T) {
 	)
 }
 
-func TestClusterIPOfFamily(t *testing.T) {
+// TestService_ClusterIPOfFamily: ClusterIP of family.
+func TestService_ClusterIPOfFamily(t *testing.T) {
 	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
 	tests := []struct {
 		name       string
@@ -174,7 +176,7 @@ func TestClusterIPOfFamily(t *testing.T) {
 	}
 }
 
-func TestServicePorts(t *testing.T) {
+func TestService_Ports(t *testing.T) {
 	tests := []struct {
 		name   string
 		ports  []corev1.ServicePort
@@ -239,7 +241,7 @@ func TestServicePorts(t *testing.T) {
 	}
 }
 
-func TestExternalIPs(t *testing.T) {
+func TestService_ExternalIPs(t *testing.T) {
 	tests := []struct {
 		name   string
 		texts  []string
@@ -267,7 +269,8 @@ func TestExternalIPs(t *testing.T) {
 	}
 }
 
-func TestLoadBalancerIngress(t *testing.T) {
+// TestService_LoadBalancerIngress: load balancer ingress.
+func TestService_LoadBalancerIngress(t *testing.T) {
 	vip, proxy, unknown := corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPMode("Odd")
 	tests := []struct {
 		name    string
@@ -308,7 +311,7 @@ func TestLoadBalancerIngress(t *testing.T) {
 	}
 }
 
-func TestSourceRanges(t *testing.T) {
+func TestService_SourceRanges(t *testing.T) {
 	const list = "spec.loadBalancerSourceRanges"
 	tests := []struct {
 		name   string
@@ -350,7 +353,8 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-func TestInternalTrafficPolicy(t *testing.T) {
+// TestService_InternalTrafficPolicy: internal traffic policy.
+func TestService_InternalTrafficPolicy(t *testing.T) {
 	cluster, local := corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal
 	tests := []struct {
 		policy *corev1.ServiceInternalTrafficPolicy
@@ -364,7 +368,8 @@ func TestInternalTrafficPolicy(t *testing.T) {
 	}
 }
 
-func TestExternalTrafficPolicy(t *testing.T) {
+// TestService_ExternalTrafficPolicy: external traffic policy.
+func TestService_ExternalTrafficPolicy(t *testing.T) {
 	const local = corev1.ServiceExternalTrafficPolicyLocal
 	tests := []struct {
 		name        string
@@ -394,7 +399,8 @@ func TestExternalTrafficPolicy(t *testing.T) {
 	}
 }
 
-func TestHealthCheckNodePort(t *testing.T) {
+// TestService_HealthCheckNodePort: health check node port.
+func TestService_HealthCheckNodePort(t *testing.T) {
 	const path = "spec.healthCheckNodePort"
 	const local, cluster = corev1.ServiceExternalTrafficPolicyLocal, corev1.ServiceExternalTrafficPolicyCluster
 	tests := []struct {
@@ -423,7 +429,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 	}
 }
 
-func TestAffinity(t *testing.T) {
+func TestService_Affinity(t *testing.T) {
 	const path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
 	timeout := func(seconds int32) *corev1.SessionAffinityConfig {
 		return &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
@@ -459,7 +465,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-func TestScheduling(t *testing.T) {
+func TestService_Scheduling(t *testing.T) {
 	const (
 		scheduler = "metadata.annotations[sluice.dev/ipvs-scheduler]"
 		flags     = "metadata.annotations[sluice.dev/ipvs-flags]"
@@ -517,7 +523,7 @@ func TestScheduling(t *testing.T) {
 	}
 }
 
-func TestFlowLog(t *testing.T) {
+func TestService_FlowLog(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, " true ": true, "false": false, "": false, "yes": false} {
 		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
 			o.Annotations = map[string]string{annotationFlowLog: value}
@@ -533,7 +539,7 @@ func TestFlowLog(t *testing.T) {
 	}
 }
 
-func TestProxyProtocol(t *testing.T) {
+func TestService_ProxyProtocol(t *testing.T) {
 	for value, want := range map[string]bool{"v2": true, " v2 ": true, "": false, "v1": false, "true": false} {
 		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
 			o.Annotations = map[string]string{annotationProxyProtocol: value}
@@ -555,7 +561,7 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
-func TestDrain(t *testing.T) {
+func TestService_Drain(t *testing.T) {
 	node := Policy{Drain: time.Hour}
 	for value, want := range map[string]time.Duration{" 30s ": 30 * time.Second, "0s": 0, "24h": 24 * time.Hour} {
 		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {

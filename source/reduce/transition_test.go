@@ -45,9 +45,9 @@ func summarize(v *service.View) summary {
 	return s
 }
 
-// TestTypeTransitions: pairs of states of one Service. Each state is summed up by
-// itself, so each pair works in both directions and without any memory.
-func TestTypeTransitions(t *testing.T) {
+// TestService_TypeTransitions: pairs of states of one Service. Each state is summed up by itself, so each pair
+// works in both directions and without any memory.
+func TestService_TypeTransitions(t *testing.T) {
 	clusterIP := func(o *corev1.Service) {}
 	ignoredPolicy := func(o *corev1.Service) {
 		o.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal

@@ -93,8 +93,8 @@ func TestParsePrefix(t *testing.T) {
 	}
 }
 
-// TestAddressesReadTwiceAreTheSame: what goes to the kernel is canonical.
-func TestAddressesReadTwiceAreTheSame(t *testing.T) {
+// TestParseAddr_Canonical: addresses read twice are the same. What goes to the kernel is canonical.
+func TestParseAddr_Canonical(t *testing.T) {
 	for _, text := range []string{"010.0.0.1", "::ffff:1.2.3.4", "FD00::01"} {
 		once, _ := parseAddr(text)
 		twice, ok := parseAddr(once.String())
@@ -117,7 +117,7 @@ func TestPortNumber(t *testing.T) {
 	}
 }
 
-func TestFamilyNames(t *testing.T) {
+func TestFamilyOf(t *testing.T) {
 	if f, ok := familyOf(corev1.IPv6Protocol); f != service.IPv6 || !ok {
 		t.Errorf("got %s, %v", f, ok)
 	}
@@ -129,8 +129,8 @@ func TestFamilyNames(t *testing.T) {
 	}
 }
 
-func TestInternShares(t *testing.T) {
-	text := "node-of-TestInternShares"
+func TestIntern_Shares(t *testing.T) {
+	text := "node-of-TestIntern_Shares"
 	first, second := intern(strings.Clone(text)), intern(strings.Clone(text))
 	if first != text || second != text {
 		t.Fatalf("got %q and %q", first, second)
@@ -140,17 +140,17 @@ func TestInternShares(t *testing.T) {
 	}
 }
 
-// TestInternDoesNotPin: a result must not keep the caller's memory alive.
-func TestInternDoesNotPin(t *testing.T) {
-	large := strings.Repeat("x", 1000) + "node-of-TestInternDoesNotPin"
+// TestIntern_DoesNotPin: intern does not pin. A result must not keep the caller's memory alive.
+func TestIntern_DoesNotPin(t *testing.T) {
+	large := strings.Repeat("x", 1000) + "node-of-TestIntern_DoesNotPin"
 	name := large[1000:]
 	if unsafe.StringData(intern(name)) == unsafe.StringData(name) {
 		t.Error("the result is part of the object")
 	}
 }
 
-// TestInternUnderPressure: more names than slots, from many goroutines.
-func TestInternUnderPressure(t *testing.T) {
+// TestIntern_UnderPressure: intern under pressure. More names than slots, from many goroutines.
+func TestIntern_UnderPressure(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
@@ -164,14 +164,15 @@ func TestInternUnderPressure(t *testing.T) {
 	group.Wait()
 }
 
-func TestInternEmpty(t *testing.T) {
+func TestIntern_Empty(t *testing.T) {
 	if intern("") != "" {
 		t.Error("empty is not empty")
 	}
 }
 
-// TestLongListsAreNotSearched: a list is searched for a value only while it is short.
-func TestLongListsAreNotSearched(t *testing.T) {
+// TestEach_LongListsNotSearched: long lists are not searched. A list is searched for a value only while it is
+// short.
+func TestEach_LongListsNotSearched(t *testing.T) {
 	var found each[int]
 	for round := range 2 {
 		for i := range 10 * searched {

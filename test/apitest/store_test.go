@@ -18,7 +18,7 @@ func serviceNamed(name, clusterIP string, labels map[string]string) *corev1.Serv
 
 // For its watchers, an object that enters or leaves a selection is added or deleted, as with a real
 // API server.
-func TestSelectionsSeeWhatConcernsThem(t *testing.T) {
+func TestStore_SelectionEntryAndExit(t *testing.T) {
 	sel, err := selectionOf(Services, url.Values{"labelSelector": {"!off"}, "fieldSelector": {"spec.clusterIP!=None"}})
 	if err != nil {
 		t.Fatal(err)

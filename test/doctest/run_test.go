@@ -62,7 +62,7 @@ exit 5
 	}
 }
 
-func TestPaste(t *testing.T) {
+func TestRun_Paste(t *testing.T) {
 	r := &run{T: t, Bench: Bench{}, running: []*process{{output: &output{}}}}
 	if _, err := r.running[0].output.Write([]byte("run\n  enter 77 show 10.0.0.1 # now\n")); err != nil {
 		t.Fatal(err)

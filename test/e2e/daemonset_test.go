@@ -26,9 +26,10 @@ const (
 	rolledMax = 10 * time.Minute
 )
 
-// TestReleaseThatNeverWrites: the DaemonSet controller of Kubernetes replaces the pods of the first nodes by a
-// release that never writes, and no others. The rules of the previous release still work on these nodes.
-func TestReleaseThatNeverWrites(t *testing.T) {
+// TestDaemonSet_ReleaseNeverWrites: release that never writes. The DaemonSet controller of Kubernetes replaces the
+// pods of the first nodes by a release that never writes, and no others. The rules of the previous release still
+// work on these nodes.
+func TestDaemonSet_ReleaseNeverWrites(t *testing.T) {
 	p := newPool(t, 10)
 	web := p.createService(t)
 	good := install(t, p.server, variants[0]).Spec.Template

@@ -94,7 +94,7 @@ func ownOOMScore(t *testing.T) int {
 // The pods of deploy/install.yaml work as they are. They have its commands, its environment, its
 // configuration, its privileges and no others, a root file system that cannot be written, and the
 // rights that its ClusterRole gives.
-func TestInstalledPodServes(t *testing.T) {
+func TestInstalledPod_Serves(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +179,7 @@ func lookForRejections(t *testing.T, proxy *harness.Proxy) {
 
 // Each capability of the DaemonSet is needed: without it, the proxy does not start. NET_RAW is
 // needed by the legacy variant of iptables alone.
-func TestInstalledPodNeedsEachCapability(t *testing.T) {
+func TestInstalledPod_NeedsEachCapability(t *testing.T) {
 	needs := map[corev1.Capability]variant{
 		"NET_ADMIN": {"nftables", ""},
 		"NET_RAW":   {"iptables", "legacy"},
@@ -228,7 +228,7 @@ func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.P
 
 // The running proxy reports a changed configuration, and a new pod, whose init container has all privileges, applies
 // it. A privileged container cleans up what is left.
-func TestInstalledPodReplacedAppliesChanges(t *testing.T) {
+func TestInstalledPod_ReplacedAppliesChanges(t *testing.T) {
 	const sysctl = "net.netfilter.nf_conntrack_tcp_timeout_established"
 	c := harness.NewCluster(t)
 	before, err := netnstest.ReadSysctl(c.N1, sysctl)

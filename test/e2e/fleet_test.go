@@ -50,7 +50,7 @@ func TestFleet(t *testing.T) {
 
 // With security.inspection and the objects of deploy/fleet, a node answers tokens of the ServiceAccount sluice-fleet for the
 // audience sluice.dev, and no others. The plugin requests one.
-func TestFleetWithTokens(t *testing.T) {
+func TestFleet_Tokens(t *testing.T) {
 	c := harness.NewCluster(t)
 	all, err := harness.BuildManifests("deploy/fleet")
 	if err != nil {

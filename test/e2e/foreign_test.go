@@ -65,7 +65,7 @@ const kubeletChain = "KUBE-FIREWALL"
 
 // From a proxy's start to its cleanup, the rules of other programs stay and are not written again.
 // After the cleanup, only those rules are left.
-func TestForeignRulesStay(t *testing.T) { inEachMode(t, testForeignRules) }
+func TestForeignRules_Stay(t *testing.T) { inEachMode(t, testForeignRules) }
 
 func testForeignRules(t *testing.T, mode harness.Mode) {
 	c := harness.NewCluster(t)

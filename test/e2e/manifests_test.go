@@ -59,7 +59,7 @@ func definitions(t *testing.T) harness.Manifests {
 
 // The API server takes every manifest as it is, without a field that it does not know, and the
 // pods of each DaemonSet as well.
-func TestManifestsAreAccepted(t *testing.T) {
+func TestManifests_Accepted(t *testing.T) {
 	c := harness.NewCluster(t)
 	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestManifestsAreAccepted(t *testing.T) {
 }
 
 // The API server takes the objects of the Helm chart as well: with its defaults, and with the values that change most.
-func TestChartIsAccepted(t *testing.T) {
+func TestChart_Accepted(t *testing.T) {
 	c := harness.NewCluster(t)
 	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func acceptPod(t *testing.T, c *harness.Cluster, daemonSet *appsv1.DaemonSet) {
 
 // In each stage of a migration from kubeadm's kube-proxy, and with canaries, every node has exactly
 // one proxy: the one that its label sluice.dev/proxy names.
-func TestEachNodeHasOneProxy(t *testing.T) {
+func TestMigration_EachNodeHasOneProxy(t *testing.T) {
 	c := harness.NewCluster(t)
 	installKubeadmsProxy(t, c)
 	installed := kubeProxy(t, c)

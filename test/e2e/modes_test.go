@@ -24,7 +24,7 @@ const thinks = 1200 * time.Millisecond
 // A process changes from each mode to userspace mode and back without losing a new connection. No
 // datagram of a new client is lost, and on the way there no open connection, unless the mode was ipvs.
 // Clients that keep their UDP socket have the present endpoint afterwards.
-func TestUserspaceAndBack(t *testing.T) {
+func TestUserspace_ThereAndBack(t *testing.T) {
 	for _, v := range append(slices.Clone(variants), variant{string(harness.IPVS), ""}) {
 		if !slices.Contains(harness.Modes(harness.IPTables, harness.NFTables), harness.Mode(v.mode)) {
 			continue

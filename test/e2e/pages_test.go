@@ -82,7 +82,7 @@ func (r *reader) follow(t *testing.T, page string, after func(heading string)) {
 
 // The pages for operators work, command by command: those of kubectl against a real API server, with
 // kubeadm's kube-proxy in it.
-func TestPagesCanBeFollowed(t *testing.T) {
+func TestOperatorPages_CommandsWork(t *testing.T) {
 	c := harness.NewCluster(t)
 	installKubeadmsProxy(t, c)
 	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// envNodes is the number of nodes of TestReleaseThatNeverWrites and TestConfigurationRollsOut.
+// envNodes is the number of nodes of TestDaemonSet_ReleaseNeverWrites and TestConfiguration_RollsOut.
 const envNodes = "SLUICE_E2E_NODES"
 
 // pool is a number of nodes with an API server, each with its own kernel rules and Sluice.

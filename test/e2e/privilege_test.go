@@ -15,7 +15,7 @@ import (
 
 // A proxy of a user who is not root needs the capabilities that docs/security.md names, in each variant: with them it
 // becomes healthy, without any one of them it does not start. Every test of this package runs the proxy as such a user.
-func TestProxyNeedsTheseCapabilities(t *testing.T) {
+func TestProxy_NeededCapabilities(t *testing.T) {
 	lockOfNode(t)
 	c := harness.NewCluster(t)
 	for _, need := range []struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // A proxy adopts the rules of one that was killed or stopped: it writes nothing, and no connection is lost.
-func TestRestartAdoptsTheRules(t *testing.T) {
+func TestRestart_AdoptsRules(t *testing.T) {
 	for _, end := range []struct {
 		name string
 		mode harness.Mode

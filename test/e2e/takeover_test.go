@@ -15,7 +15,7 @@ import (
 // proxy serves what the API says and not what the other one has left. What kube-proxy itself does
 // to open connections when it starts in IPVS mode is not tested: in an emulated machine, one
 // stopped for 15 s.
-func TestTakeOverFromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
+func TestTakeover_FromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
 
 func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	cannot(t, mode, "kube-proxy has no such mode")
@@ -62,7 +62,7 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 
 // If the real kube-proxy and Sluice write to the same table, events name the kube-proxy that holds an address, and the
 // program that changed rules. A cleanup fails while either is running.
-func TestKubeProxyBesideSluice(t *testing.T) {
+func TestTakeover_KubeProxyBesideSluice(t *testing.T) {
 	c := harness.NewCluster(t)
 	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
 	c.SetEndpoints("web", c.A, c.B)

@@ -13,7 +13,7 @@ import (
 )
 
 // Stop reports what was lost. (netns tests the load itself.)
-func TestTrafficCountsWhatIsLost(t *testing.T) {
+func TestTraffic_CountsLosses(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	b, err := netnstest.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -38,7 +38,7 @@ func TestTrafficCountsWhatIsLost(t *testing.T) {
 }
 
 // Any status is an answer; only silence and rejections are errors.
-func TestGetReturnsWhatWasAnswered(t *testing.T) {
+func TestGet_ReturnsAnyAnswer(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	listener, err := host.Listen("tcp", "127.0.0.1:80")
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestModesAreThoseListed(t *testing.T) {
+// TestModes_FromEnvironment: modes are those listed.
+func TestModes_FromEnvironment(t *testing.T) {
 	for listed, want := range map[string][]Mode{
 		"": {IPTables, NFTables}, "ipvs": {IPVS}, "ipvs,nftables": {IPVS, NFTables},
 	} {

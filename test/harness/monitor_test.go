@@ -26,7 +26,7 @@ func watch(t *testing.T, h *Host) *Monitor {
 }
 
 // An element that was written again looks as before, and is reported all the same.
-func TestMonitorTellsAnElementWrittenAgain(t *testing.T) {
+func TestMonitor_ElementWrittenAgain(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	m := watch(t, host)
 	if commits, err := m.Commits(generation(t, host)); err != nil || len(commits) > 0 {
@@ -60,7 +60,7 @@ func TestMonitorTellsAnElementWrittenAgain(t *testing.T) {
 }
 
 // A monitor that has failed returns an error.
-func TestMonitorThatEnded(t *testing.T) {
+func TestMonitor_Ended(t *testing.T) {
 	m := watch(t, &Host{Namespace: netnstest.New(t, "n")})
 	m.socket.Close()
 	m.ended.Wait()

@@ -10,7 +10,7 @@ import (
 )
 
 // Without any proxy, every client reaches every pod directly, with its own address.
-func TestNetworkConnectsEveryone(t *testing.T) {
+func TestNetwork_ConnectsEveryone(t *testing.T) {
 	n := networkFor(t)
 	for _, pod := range n.Pods() {
 		for _, addr := range []netip.Addr{pod.V4, pod.V6} {
@@ -30,7 +30,7 @@ func TestNetworkConnectsEveryone(t *testing.T) {
 
 // A datagram of a flow that was not translated at first is not translated later either, until the
 // router forgets the flow.
-func TestForgottenFlowsAreTranslated(t *testing.T) {
+func TestNetwork_ForgottenFlowsTranslated(t *testing.T) {
 	n := networkFor(t)
 	feed(t, n.N1, `table ip t {
 	chain prerouting { type nat hook prerouting priority -100; }

@@ -45,7 +45,7 @@ func TestParseProxyLog(t *testing.T) {
 }
 
 // A field that changed its type must not be read as zero writes.
-func TestParseProxyLogRejectsOtherTypes(t *testing.T) {
+func TestParseProxyLog_RejectsOtherTypes(t *testing.T) {
 	_, err := parseProxyLog(strings.NewReader(`{"msg":"batch written","domain":"d","objects":"three"}`))
 	if err == nil || !strings.Contains(err.Error(), "objects") {
 		t.Errorf("a word for a number: %v", err)

@@ -53,7 +53,7 @@ func webService() *corev1.Service {
 }
 
 // Changes of a Service's elements are found, those of a neighbour's or of shared ones are not.
-func TestOwnFindsElements(t *testing.T) {
+func TestRules_OwnElements(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	m := watch(t, host)
 	feed(t, host, `table ip kube-proxy {
@@ -102,7 +102,8 @@ delete element ip6 kube-proxy frontends { fd00:172:30::5 . tcp . 80, fd00:172:30
 	}
 }
 
-func TestOwnFindsChains(t *testing.T) {
+// TestRules_OwnChains: own finds chains.
+func TestRules_OwnChains(t *testing.T) {
 	r := Rules{
 		"iptables-save nat :KUBE-SVC-ABCDEFGHIJKLMNOP -",
 		`iptables-save nat -A KUBE-SERVICES -d 172.30.0.9/32 -m comment --comment "default/web:tcp cluster IP" -j KUBE-SVC-ABCDEFGHIJKLMNOP`,

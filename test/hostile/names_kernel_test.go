@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestLongestNamesLoad: the real tools take the rules of the longest names that are admitted.
-func TestLongestNamesLoad(t *testing.T) {
+// TestNames_LongestLoad: longest names load. The real tools take the rules of the longest names that are admitted.
+func TestNames_LongestLoad(t *testing.T) {
 	long := func(letter string) string { return strings.Repeat(letter, 63) }
 	cache, warnings := cluster(names{long("n"), long("w"), long("p"), "", strings.Repeat("z", 253)})
 	if len(cache.Keys()) != 1 {

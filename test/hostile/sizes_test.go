@@ -160,9 +160,9 @@ func endpointsOf(view *service.View) (count int) {
 	return count
 }
 
-// TestManyAddressesInOneObject: an object of the API may have 1.5 MB. Reading it costs work in
-// proportion: the same address a hundred thousand times, or as many others.
-func TestManyAddressesInOneObject(t *testing.T) {
+// TestSizes_ManyAddressesInOneObject: many addresses in one object. An object of the API may have 1.5 MB. Reading
+// it costs work in proportion: the same address a hundred thousand times, or as many others.
+func TestSizes_ManyAddressesInOneObject(t *testing.T) {
 	const count = 100_000
 	o := large{ports: 1}.object()
 	for i := range count {

@@ -132,10 +132,10 @@ func (n *node) awaitTooLarge(t *testing.T, times int) {
 	})
 }
 
-// TestALargeServiceCostsOthersNothingInUserspaceMode: a tenant may write 24 KB that ask for 200,000
-// frontends. Others are served, and what the tenant's Service had before stays. (Package proxy and
-// the campaign FAULT=tenant do the same in the other modes.)
-func TestALargeServiceCostsOthersNothingInUserspaceMode(t *testing.T) {
+// TestUserspace_LargeServiceHarmsNoOther: a large Service costs others nothing in userspace mode. A tenant may
+// write 24 KB that ask for 200,000 frontends. Others are served, and what the tenant's Service had before stays.
+// (Package proxy and the campaign FAULT=tenant do the same in the other modes.)
+func TestUserspace_LargeServiceHarmsNoOther(t *testing.T) {
 	program := testenv.Program(t)
 	n := newNode(t)
 	n.addShop(t, 0)

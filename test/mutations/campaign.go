@@ -39,7 +39,7 @@ const simulation = "simulation"
 // are known.
 var inMemory = []campaign{
 	{sim, simulation, "./test/sim", "^TestSimulation$"},
-	{sim, "scenarios that failed once", "./test/sim", "^(TestRegressions|TestAFormerReleaseIsTakenOver|TestNoServiceLosesAnythingBesideRejectedOnes)$"},
+	{sim, "scenarios that failed once", "./test/sim", "^(TestRegressions|TestTakeover_FormerRelease|TestRestart_NoLossBesideRejected)$"},
 	{sim, "stories of the simulation", "./test/sim", "^Test"},
 }
 

@@ -28,10 +28,10 @@ func unitTest(folder, tests string) campaign {
 
 // isolation are stories of Services next to rejected ones.
 var isolation = campaign{sim, "stories of isolation", "./test/sim",
-	"^(TestNobodyWaitsForASearch|TestARestartBesideARejectedServiceConcernsNobodyElse|TestANodeThatRejectsEverythingConvictsNobody)$"}
+	"^(TestIsolation_LongSearch|TestIsolation_RestartBesideRejected|TestIsolation_NodeRejectsEverything)$"}
 
 // hangs has Services whose writes hang.
-var hangs = unitTest("aggregator", "TestChangesDoNotWaitForAServiceThatHangs")
+var hangs = unitTest("aggregator", "TestAggregator_HangDoesNotDelayChanges")
 
 // edit is a mutation in one place.
 func edit(file, old, new string) []defects.Edit {
@@ -137,38 +137,38 @@ var correctness = []mutation{
 				New: "if changed, ok := e.Message.(FactsChanged); ok {"},
 			{File: "actors/actor.go", Old: "a.machine.SetFacts(a.directory.config.State.Facts())", New: "a.machine.SetFacts(changed.Facts)"},
 		},
-		campaigns: []campaign{unitTest("proxy", "TestNobodyStaysOnOldFacts")},
+		campaigns: []campaign{unitTest("proxy", "TestFacts_EveryActorEndsOnCurrent")},
 	},
 	{
 		name:      "audits act on torn listings",
 		sentence:  "Audits in nftables mode never act on a torn listing of elements.",
 		edits:     edit("dataplane/nftables/kernel/read.go", "err == nil && touched {", "err != nil && touched {"),
-		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestAReadingIsOneMoment")},
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestRead_IsOneMoment")},
 	},
 	{
 		name: "frontends lead to emptied chains",
 		sentence: "When the removal of a Service's chains was interrupted and taken back, its connections could fail " +
 			"for one transaction.",
 		edits:     edit("dataplane/nftables/kernel/divide.go", "c.Before != nil && isEmptied(c.Before):", "c.Before != nil && isEmptied(c.Before) && noPart == 0:"),
-		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestAnEmptiedChainIsFilledFirst")},
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestPlan_EmptiedChainFilledFirst")},
 	},
 	{
 		name:      "a set is printed as what its name promises",
 		sentence:  "The text of a transaction describes its messages: a set of another definition is a comment.",
 		edits:     edit("dataplane/nftables/render/text.go", "err == nil && !strings.HasSuffix(", "err != nil && !strings.HasSuffix("),
-		campaigns: []campaign{unitTest("dataplane/nftables/render", "TestStatementsOfOtherMessages")}, short: true,
+		campaigns: []campaign{unitTest("dataplane/nftables/render", "TestStatements_OtherMessages")}, short: true,
 	},
 	{
 		name:      "shared sets come after those of Services",
 		sentence:  "The kernel finds shared sets first, because a transaction adds them first.",
 		edits:     edit("dataplane/nftables/kernel/plan.go", "return append(list, stepNewSharedSet)", "return append(list, stepNewSet)"),
-		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestOrderOfATransaction")}, short: true,
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestPlan_TransactionOrder")}, short: true,
 	},
 	{
 		name:      "a table goes in one step",
 		sentence:  "When nftables mode is left, the rules go before the elements that they look up.",
 		edits:     edit("dataplane/nftables/kernel/cleanup.go", "e.begin(unix.NFT_MSG_DELRULE, 0)", "e.deleteTable()"),
-		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestATableGoesInTwoSteps")}, short: true,
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestRetireTable_TwoSteps")}, short: true,
 	},
 	{
 		name:     "base chains go with their rules",
@@ -181,13 +181,13 @@ var correctness = []mutation{
 		name:      "the listener's filter is too large",
 		sentence:  "Nftables mode on Linux before 6.7: changes by other programs are noticed again.",
 		edits:     edit("internal/netlink/tables.go", "const messagesMax = 70", "const messagesMax = 170"),
-		campaigns: []campaign{unitTest("internal/netlink", "TestTheWholeFilterFits")},
+		campaigns: []campaign{unitTest("internal/netlink", "TestTableListener_WholeFilterFits")},
 	},
 	{
 		name:      "a renamed pod refuses for a moment",
 		sentence:  "A pod of the sandbox that stays in another Service goes on to answer.",
 		edits:     edit("internal/daemon/lab/lab.go", "stays := wanted[socket]; stays {", "stays := wanted[socket]; stays && name == *s.name.Load() {"),
-		campaigns: []campaign{unitTest("internal/daemon/lab", "TestARenamedServerKeepsItsConnections")}, short: true,
+		campaigns: []campaign{unitTest("internal/daemon/lab", "TestLab_RenameKeepsConnections")}, short: true,
 	},
 	{
 		name:      "NAT ends with a flush",
@@ -211,6 +211,6 @@ var correctness = []mutation{
 		name:      "nobody keeps the hooks",
 		sentence:  "Open connections survive a flush of all rules.",
 		edits:     edit("internal/daemon/hooks.go", "if s.backend.Mode.Forwards {", `if s.backend.Mode.Forwards || s.backend.Mode.Name != "" {`),
-		campaigns: []campaign{unitTest("internal/daemon", "TestFlushesBreakNoOpenConnection")},
+		campaigns: []campaign{unitTest("internal/daemon", "TestHooks_FlushKeepsConnections")},
 	},
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/defects"
 )
 
-// TestTheCodeHasTheTexts fails when code has changed that a mistake replaces.
-func TestTheCodeHasTheTexts(t *testing.T) {
+// TestMutations_TextsInCode: the code has the texts fails when code has changed that a mistake replaces.
+func TestMutations_TextsInCode(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutations {
 		if _, err := defects.Overlay("../..", t.TempDir(), m.edits...); err != nil {

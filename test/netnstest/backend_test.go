@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-func TestBackendAnswersAndEchoes(t *testing.T) {
+// TestBackend_AnswersAndEchoes: backend answers and echoes.
+func TestBackend_AnswersAndEchoes(t *testing.T) {
 	n := New(t, "n")
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		b := Serve(t, n, "web-0", netip.MustParseAddrPort(addr))
@@ -43,7 +44,8 @@ func TestBackendAnswersAndEchoes(t *testing.T) {
 	}
 }
 
-func TestBackendCloseCutsSessionsAndRefusesNewOnes(t *testing.T) {
+// TestBackend_CloseCutsSessionsRefusesNew: backend close cuts sessions and refuses new ones.
+func TestBackend_CloseCutsSessionsRefusesNew(t *testing.T) {
 	n := New(t, "n")
 	b, err := StartBackend(n, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -71,7 +73,8 @@ func TestBackendCloseCutsSessionsAndRefusesNewOnes(t *testing.T) {
 	}
 }
 
-func TestBackendOnATakenPort(t *testing.T) {
+// TestBackend_PortTaken: backend on a taken port.
+func TestBackend_PortTaken(t *testing.T) {
 	n := New(t, "n")
 	b := Serve(t, n, "first", netip.MustParseAddrPort("127.0.0.1:0"))
 	if _, err := StartBackend(n, "second", b.Addr()); err == nil || !strings.Contains(err.Error(), "backend second: netns n:") {
@@ -79,7 +82,8 @@ func TestBackendOnATakenPort(t *testing.T) {
 	}
 }
 
-func TestBackendWithoutANameAnswersFromTheReachedAddress(t *testing.T) {
+// TestBackend_NamelessAnswersReachedAddress: backend without a name answers from the reached address.
+func TestBackend_NamelessAnswersReachedAddress(t *testing.T) {
 	n := New(t, "n")
 	v4 := Serve(t, n, "", netip.MustParseAddrPort("0.0.0.0:8080"))
 	v6 := Serve(t, n, "", netip.MustParseAddrPort("[::]:8080"))

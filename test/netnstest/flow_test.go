@@ -7,7 +7,7 @@ import (
 
 // A flow keeps its port while the server behind its target changes, and does not count answers to
 // earlier datagrams.
-func TestFlowKeepsItsPort(t *testing.T) {
+func TestFlow_KeepsPort(t *testing.T) {
 	n := New(t, "n")
 	target := netip.MustParseAddrPort("127.0.0.1:5353")
 	flow, err := OpenFlow(t.Context(), n, netip.AddrPort{}, target)

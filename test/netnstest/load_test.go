@@ -28,7 +28,8 @@ func (n *noted) count(is func(Exchange) bool) int {
 	return len(slices.DeleteFunc(slices.Clone(n.all), func(e Exchange) bool { return !is(e) }))
 }
 
-func TestLoadReportsWhatIsLost(t *testing.T) {
+// TestLoad_ReportsLosses: load reports what is lost.
+func TestLoad_ReportsLosses(t *testing.T) {
 	host := New(t, "n")
 	at := netip.MustParseAddrPort("127.0.0.1:8080")
 	b, err := StartBackend(host, "b", at)

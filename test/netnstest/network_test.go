@@ -9,7 +9,7 @@ import (
 
 // Packets cross two routers in both families as soon as the network is built, between addresses on
 // a common prefix, alone, and on the loopback.
-func TestPacketsCrossRouters(t *testing.T) {
+func TestNetwork_PacketsCrossRouters(t *testing.T) {
 	client := netns.Prefixes("10.0.1.2/24", "fd00:1::2/128")
 	servers := []netip.AddrPort{
 		netip.MustParseAddrPort("10.0.2.2:80"), netip.MustParseAddrPort("[fd00:2::2]:80"), netip.MustParseAddrPort("192.0.2.7:80"),
@@ -56,7 +56,7 @@ func TestPacketsCrossRouters(t *testing.T) {
 }
 
 // An address added to the far loopback is reached through its route.
-func TestAddAddressAndRoute(t *testing.T) {
+func TestNetwork_AddAddressAndRoute(t *testing.T) {
 	a, b := New(t, "a"), New(t, "b")
 	err := netns.Link(a, b, netns.LinkSpec{
 		NameA: "eth0", AddrsA: netns.Prefixes("10.0.0.1/24", "fd00::1/64"),

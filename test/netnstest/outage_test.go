@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestCovers: a reset that comes during the outage may show after it, in the next exchange on the connection.
-func TestCovers(t *testing.T) {
+// TestOutage_Covers: a reset that comes during the outage may show after it, in the next exchange on the
+// connection.
+func TestOutage_Covers(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	all := func(string, Exchange) bool { return true }
 	over := Outage[string]{Hits: all, From: at(100), To: at(200)}

@@ -12,7 +12,8 @@ import (
 // threadNamespace names the network namespace of the thread that opens it.
 const threadNamespace = "/proc/thread-self/ns/net"
 
-func TestChildrenRunInside(t *testing.T) {
+// TestProgram_RunsInsideNamespace: children run inside.
+func TestProgram_RunsInsideNamespace(t *testing.T) {
 	n := New(t, "n")
 	want, err := Output(n, exec.Command("readlink", threadNamespace))
 	if err != nil {
@@ -45,7 +46,8 @@ func TestChildrenRunInside(t *testing.T) {
 	}
 }
 
-func TestRunReportsTheChildsFailure(t *testing.T) {
+// TestProgram_ReportsChildFailure: run reports the childs failure.
+func TestProgram_ReportsChildFailure(t *testing.T) {
 	n := New(t, "n")
 	if err := Run(n, exec.Command("false")); err == nil {
 		t.Error("Run(false) = nil, want its exit status")
@@ -56,7 +58,7 @@ func TestRunReportsTheChildsFailure(t *testing.T) {
 }
 
 // The value must change inside, and must not change here, where the rest of the machine lives.
-func TestSysctlIsPerNamespace(t *testing.T) {
+func TestSysctl_PerNamespace(t *testing.T) {
 	a, b := New(t, "a"), New(t, "b")
 	const key = "net.ipv4.ip_forward"
 	before, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestQueueHoldsFirstPackets: the first datagram of a flow is late, later ones are not.
-func TestQueueHoldsFirstPackets(t *testing.T) {
+// TestQueue_HoldsFirstPackets: queue holds first packets. The first datagram of a flow is late, later ones are
+// not.
+func TestQueue_HoldsFirstPackets(t *testing.T) {
 	const held = 500 * time.Millisecond
 	hosts := Build(t, Plan{Cables: []netns.Cable{{
 		Router: "router", Leaf: "client", Port: "p1", AtRouter: netns.Prefixes("10.9.1.1/24", "fd09:1::1/64"), AtLeaf: netns.Prefixes("10.9.1.2/24", "fd09:1::2/64"),

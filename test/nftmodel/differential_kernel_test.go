@@ -125,10 +125,10 @@ func compareSides(t *testing.T, real, model *side) {
 	}
 }
 
-// TestTransactionsEndAsOnTheRealKernel returns each list of messages to both kernels,
-// on top of the same tables: they reject the same messages and elements with the
-// same errors, count the same generations, and hold the same afterwards.
-func TestTransactionsEndAsOnTheRealKernel(t *testing.T) {
+// TestDifferential_Transactions: transactions end as on the real kernel returns each list of messages to both
+// kernels, on top of the same tables: they reject the same messages and elements with the same errors, count the
+// same generations, and hold the same afterwards.
+func TestDifferential_Transactions(t *testing.T) {
 	real, model := bothKernels(t, service.IPv4)
 	for _, c := range transactions {
 		t.Run(c.name, func(t *testing.T) {
@@ -157,9 +157,9 @@ func TestTransactionsEndAsOnTheRealKernel(t *testing.T) {
 	}
 }
 
-// TestRandomTransactionsEndAsOnTheRealKernel mixes the messages of all cases and
-// goes on from whatever they lead to.
-func TestRandomTransactionsEndAsOnTheRealKernel(t *testing.T) {
+// TestDifferential_RandomTransactions: random transactions end as on the real kernel mixes the messages of all
+// cases and goes on from whatever they lead to.
+func TestDifferential_RandomTransactions(t *testing.T) {
 	const rounds, messagesMax = 250, 6
 	real, model := bothKernels(t, service.IPv4)
 	var pool []message
@@ -200,9 +200,8 @@ func TestRandomTransactionsEndAsOnTheRealKernel(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreAnsweredAsOnTheRealKernel compares what is not there, and how
-// many messages or elements there are of what is.
-func TestQuestionsAreAnsweredAsOnTheRealKernel(t *testing.T) {
+// TestDifferential_Queries compares what is not there, and how many messages or elements there are of what is.
+func TestDifferential_Queries(t *testing.T) {
 	real, model := bothKernels(t, service.IPv4)
 	for _, s := range []*side{real, model} {
 		s.commit(t, standing...)
@@ -264,10 +263,9 @@ func TestQuestionsAreAnsweredAsOnTheRealKernel(t *testing.T) {
 	}
 }
 
-// TestServicesEndAsOnTheRealKernel takes Services of all kinds through both
-// kernels, with elements and chains among them that are rejected: receipts agree,
-// and so does what is read back.
-func TestServicesEndAsOnTheRealKernel(t *testing.T) {
+// TestDifferential_Services takes Services of all kinds through both kernels, with elements and chains among them
+// that are rejected: receipts agree, and so does what is read back.
+func TestDifferential_Services(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			real, model := bothKernels(t, family)

@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
-// TestEvaluationAgreesWithTheModel renders random Services and sends random packets through the rules as data and
+// TestEvaluation_AgreesWithModel renders random Services and sends random packets through the rules as data and
 // through this model, which takes the bytes of the writer and shares no code with them. All outcomes agree, with
 // their probabilities and the rules that matched.
-func TestEvaluationAgreesWithTheModel(t *testing.T) {
+func TestEvaluation_AgreesWithModel(t *testing.T) {
 	const rounds, packets = 60, 150
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {

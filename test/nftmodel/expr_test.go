@@ -44,7 +44,8 @@ func never(float64) bool { return false }
 // first decides for the smallest number.
 func first(float64) bool { return true }
 
-func TestExpressionsThatMatch(t *testing.T) {
+// TestExpr_Matches: expressions that match.
+func TestExpr_Matches(t *testing.T) {
 	const reg1, reg2, word1 = unix.NFT_REG_1, unix.NFT_REG_2, unix.NFT_REG32_01
 	const network, transport = unix.NFT_PAYLOAD_NETWORK_HEADER, unix.NFT_PAYLOAD_TRANSPORT_HEADER
 	sets := []message{
@@ -135,7 +136,8 @@ func TestExpressionsThatMatch(t *testing.T) {
 	}
 }
 
-func TestAddressesOfTheOtherFamily(t *testing.T) {
+// TestExpr_AddressesOfOtherFamily: addresses of the other family.
+func TestExpr_AddressesOfOtherFamily(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV6, hooked("filter", unix.NF_INET_LOCAL_IN, 0), addRule("base",
 		reads(unix.NFT_REG_1, unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 16),
 		compares(unix.NFT_REG_1, unix.NFT_CMP_EQ, "\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02"),
@@ -149,7 +151,7 @@ func TestAddressesOfTheOtherFamily(t *testing.T) {
 	}
 }
 
-func TestTranslation(t *testing.T) {
+func TestExpr_Translation(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("nat", unix.NF_INET_PRE_ROUTING, -100),
 		addRule("base", loads(1, "\x0a\xf4\x01\x0a"), loads(2, "\x1f\x90"), translates(unix.NFPROTO_IPV4, 1, 2)),
 		addRule("base", ends(verdictDrop, "")),
@@ -167,9 +169,9 @@ func TestTranslation(t *testing.T) {
 	}
 }
 
-// TestChance: every number is as probable, ways that come together are one, and
-// what is drawn twice is independent.
-func TestChance(t *testing.T) {
+// TestExpr_Chance: every number is as probable, ways that come together are one, and what is drawn twice is
+// independent.
+func TestExpr_Chance(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
 		addRule("base", draws(1, 4, 0), compares(1, unix.NFT_CMP_EQ, host(0)), ends(verdictDrop, "")),
 		addRule("base", draws(1, 2, 0), draws(2, 2, 0), compares(1, unix.NFT_CMP_EQ, host(1)), compares(2, unix.NFT_CMP_EQ, host(1)), ends(verdictDrop, "")))
@@ -190,9 +192,9 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// TestMemoryOfPackets: a set remembers whom it has seen until the time is up, no
-// more of them than fit, and nothing of an outcome that was only asked for.
-func TestMemoryOfPackets(t *testing.T) {
+// TestExpr_MemoryOfPackets: memory of packets. A set remembers whom it has seen until the time is up, no more of
+// them than fit, and nothing of an outcome that was only asked for.
+func TestExpr_MemoryOfPackets(t *testing.T) {
 	const clients = "clients-x"
 	source := reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4)
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
@@ -225,9 +227,10 @@ func TestMemoryOfPackets(t *testing.T) {
 	expect("10.0.0.3", Rejected) // room again
 }
 
-// TestMemoryBetweenRules: a map remembers what it was told first, until that is removed. A rule that
-// writes the header changes what later rules see, and not what the connection is translated from.
-func TestMemoryBetweenRules(t *testing.T) {
+// TestExpr_MemoryBetweenRules: memory between rules. A map remembers what it was told first, until that is
+// removed. A rule that writes the header changes what later rules see, and not what the connection is translated
+// from.
+func TestExpr_MemoryBetweenRules(t *testing.T) {
 	const clients, addr = "clients-x", "\x0a\x00\x00"
 	source, destination := reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4), reads(2, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4)
 	update := changesMap(unix.NFT_DYNSET_OP_UPDATE, clients, 1, 2, u64(unix.NFTA_DYNSET_TIMEOUT, 1000))
@@ -260,9 +263,9 @@ func TestMemoryBetweenRules(t *testing.T) {
 	}
 }
 
-// TestUnknownIsRejected: what the model does not understand does not land, and the
-// words say that it is the model's fault.
-func TestUnknownIsRejected(t *testing.T) {
+// TestExpr_UnknownRejected: unknown is rejected. What the model does not understand does not land, and the words
+// say that it is the model's fault.
+func TestExpr_UnknownRejected(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		m    message
@@ -297,8 +300,8 @@ func TestUnknownIsRejected(t *testing.T) {
 	}
 }
 
-// TestProtocols: each protocol has its number in the header.
-func TestProtocols(t *testing.T) {
+// TestExpr_Protocols: each protocol has its number in the header.
+func TestExpr_Protocols(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 		k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0), addRule("base",
 			properties(1, unix.NFT_META_L4PROTO), compares(1, unix.NFT_CMP_EQ, string([]byte{protocol.Number()})), ends(verdictDrop, "")))

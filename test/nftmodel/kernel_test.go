@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 )
 
-func TestSocketsHavePortsOfTheirOwn(t *testing.T) {
+// TestSocket_DistinctPorts: sockets have ports of their own.
+func TestSocket_DistinctPorts(t *testing.T) {
 	k := NewKernel()
 	a, _ := k.Open()
 	b, _ := k.Open()
@@ -20,7 +21,7 @@ func TestSocketsHavePortsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestClosedSocket(t *testing.T) {
+func TestSocket_Closed(t *testing.T) {
 	s, _ := NewKernel().Open()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -34,7 +35,8 @@ func TestClosedSocket(t *testing.T) {
 	}
 }
 
-func TestTooLargeATransactionIsNotTaken(t *testing.T) {
+// TestSocket_TransactionTooLarge: too large a transaction is not taken.
+func TestSocket_TransactionTooLarge(t *testing.T) {
 	s, _ := NewKernel().Open()
 	tx := transaction(unix.NFPROTO_IPV4, addTable())
 	tx.Add(func(b []byte) []byte { return append(b, make([]byte, s.Room())...) })
@@ -43,8 +45,8 @@ func TestTooLargeATransactionIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestAnswersEndWithTheContext: nothing is handed on once time is up.
-func TestAnswersEndWithTheContext(t *testing.T) {
+// TestSocket_AnswersEndWithContext: answers end with the context. Nothing is handed on once time is up.
+func TestSocket_AnswersEndWithContext(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0), addChain("a"), addChain("b"))
 	s, _ := k.Open()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -61,8 +63,8 @@ func TestAnswersEndWithTheContext(t *testing.T) {
 	}
 }
 
-// TestFamiliesAreApart: one name in two families is two tables.
-func TestFamiliesAreApart(t *testing.T) {
+// TestTables_SeparatePerFamily: families are apart. One name in two families is two tables.
+func TestTables_SeparatePerFamily(t *testing.T) {
 	k := NewKernel()
 	must(t, k, unix.NFPROTO_IPV4, addTable(), addChain("four"))
 	must(t, k, unix.NFPROTO_IPV6, addTable(), addChain("six"))

@@ -33,7 +33,8 @@ func everywhere() []message {
 	return messages
 }
 
-func TestHooksAreCalledInOrder(t *testing.T) {
+// TestWalk_HooksInOrder: hooks are called in order.
+func TestWalk_HooksInOrder(t *testing.T) {
 	k := NewKernel()
 	k.SetAddresses(netip.MustParseAddr("192.168.0.2"))
 	must(t, k, unix.NFPROTO_IPV4, everywhere()...)
@@ -62,10 +63,10 @@ func TestHooksAreCalledInOrder(t *testing.T) {
 	}
 }
 
-// TestChainsOfOneHookUntilOneTranslates: chains of type nat at one hook are called in the order of
-// their priorities, those of one priority in the reverse order of registration, and none after the
-// first that translates.
-func TestChainsOfOneHookUntilOneTranslates(t *testing.T) {
+// TestWalk_NATChainsUntilFirstTranslates: chains of one hook until one translates. Chains of type nat at one hook
+// are called in the order of their priorities, those of one priority in the reverse order of registration, and
+// none after the first that translates.
+func TestWalk_NATChainsUntilFirstTranslates(t *testing.T) {
 	translates := [][]byte{
 		reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4),
 		ex("nat", u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT), u32(unix.NFTA_NAT_FAMILY, unix.NFPROTO_IPV4), u32(unix.NFTA_NAT_REG_ADDR_MIN, 1)),
@@ -97,9 +98,9 @@ func TestChainsOfOneHookUntilOneTranslates(t *testing.T) {
 	}
 }
 
-// TestJumps: a jump comes back behind itself, a goto does not, and a return ends
-// the chain that was jumped to.
-func TestJumps(t *testing.T) {
+// TestWalk_Jumps: a jump comes back behind itself, a goto does not, and a return ends the chain that was jumped
+// to.
+func TestWalk_Jumps(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
 		addChain("jumped"), addChain("gone"), addChain("returns"),
 		addRule("base", ends(unix.NFT_JUMP, "returns")),
@@ -122,9 +123,9 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// TestPolicyAndAccept: what falls off the end meets the policy, what is accepted
-// in one chain still comes to the next.
-func TestPolicyAndAccept(t *testing.T) {
+// TestWalk_PolicyAndAccept: policy and accept. What falls off the end meets the policy, what is accepted in one
+// chain still comes to the next.
+func TestWalk_PolicyAndAccept(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
 		addChain("base", u32(unix.NFTA_CHAIN_POLICY, policyDrop)))
 	if got := k.Trace(arrival, never); got.Verdict != Dropped {
@@ -140,9 +141,8 @@ func TestPolicyAndAccept(t *testing.T) {
 	}
 }
 
-// TestVerdictMap: an element leads to its chain, and nothing leads where there is
-// none.
-func TestVerdictMap(t *testing.T) {
+// TestWalk_VerdictMap: an element leads to its chain, and nothing leads where there is none.
+func TestWalk_VerdictMap(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0), addChain("rejects"), addRule("rejects", rejects()),
 		addSet("map", unix.NFT_SET_MAP, 4, u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)),
 		addRule("base", reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4), looksUp("map", 1, u32(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT))))
@@ -155,8 +155,8 @@ func TestVerdictMap(t *testing.T) {
 	}
 }
 
-// TestPacketsOfTwoFamilies: a packet is of one family.
-func TestPacketsOfTwoFamilies(t *testing.T) {
+// TestWalk_PacketOfTwoFamilies: packets of two families. A packet is of one family.
+func TestWalk_PacketOfTwoFamilies(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("a packet from one family to the other is followed")

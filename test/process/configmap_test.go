@@ -8,7 +8,7 @@ import (
 
 // Readers see one version or the next, and the file they open by its name is a link that never
 // changes.
-func TestConfigMapSwapsVersions(t *testing.T) {
+func TestConfigMap_SwapsVersions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mount")
 	m := NewConfigMap(dir, "config.conf")
 	var link os.FileInfo

@@ -27,7 +27,8 @@ func startShell(t *testing.T, script string) *Daemon {
 	return p
 }
 
-func TestDaemonStopsOnSIGTERM(t *testing.T) {
+// TestDaemon_StopsOnSIGTERM: daemon stops on SIGTERM.
+func TestDaemon_StopsOnSIGTERM(t *testing.T) {
 	p := startShell(t, `trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
 	testenv.Eventually(t, "the process prints its line", func() bool { return strings.Contains(p.Tail(1), "up") })
 	if !p.Running() {
@@ -44,7 +45,8 @@ func TestDaemonStopsOnSIGTERM(t *testing.T) {
 	}
 }
 
-func TestDaemonStatusIsReported(t *testing.T) {
+// TestDaemon_StatusReported: daemon status is reported.
+func TestDaemon_StatusReported(t *testing.T) {
 	p := startShell(t, `trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done`)
 	testenv.Eventually(t, "the process prints its line", func() bool { return strings.Contains(p.Tail(1), "up") })
 	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
@@ -52,7 +54,7 @@ func TestDaemonStatusIsReported(t *testing.T) {
 	}
 }
 
-func TestDaemonKill(t *testing.T) {
+func TestDaemon_Kill(t *testing.T) {
 	p := startShell(t, `trap '' TERM; while :; do sleep 0.01; done`)
 	if err := p.Kill(); err != nil {
 		t.Error(err)
@@ -62,14 +64,16 @@ func TestDaemonKill(t *testing.T) {
 	}
 }
 
-func TestDaemonThatCannotStart(t *testing.T) {
+// TestDaemon_CannotStart: daemon that cannot start.
+func TestDaemon_CannotStart(t *testing.T) {
 	_, err := StartDaemon(netnstest.New(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/does/not/exist"))
 	if err == nil || !strings.Contains(err.Error(), "start exist in netns n") {
 		t.Errorf("start of a missing program: %v", err)
 	}
 }
 
-func TestDaemonAwaitLine(t *testing.T) {
+// TestDaemon_AwaitLine: daemon await line.
+func TestDaemon_AwaitLine(t *testing.T) {
 	p := startShell(t, `printf 'not read'; echo y; sleep 0.05; printf 'rea'; sleep 0.05; echo 'dy now'; while :; do sleep 0.01; done`)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()

@@ -62,7 +62,7 @@ func letters(all []Endpoint) string {
 	return strings.Join(names, " ")
 }
 
-func TestTopology(t *testing.T) {
+func TestSelect_Topology(t *testing.T) {
 	for i, c := range []struct{ endpoints, zone, want string }{
 		{"a R -/{za}; b R -/{zb}; c R -/{zc}", "za", "a"},
 		{"a R -/{za}; b R -/-; c R -/{za}", "za", "a b c"},
@@ -80,7 +80,8 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-func TestPolicyAndTermination(t *testing.T) {
+// TestSelect_PolicyAndTermination: policy and termination.
+func TestSelect_PolicyAndTermination(t *testing.T) {
 	const local, cluster = true, false
 	for i, c := range []struct {
 		internal, external         bool
@@ -124,7 +125,7 @@ func TestPolicyAndTermination(t *testing.T) {
 	}
 }
 
-func TestMasquerade(t *testing.T) {
+func TestRoute_Masquerade(t *testing.T) {
 	s := Select(parse(t, "n R; f R"), "n1", "", Zones{})
 	for _, c := range []struct {
 		traffic Traffic

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/generate"
 )
 
-// TestMadeUpScenarioComesBackFromAFile: what is printed for a seed can be put into a file and is
-// the same scenario then.
-func TestMadeUpScenarioComesBackFromAFile(t *testing.T) {
+// TestGenerate_RoundTripThroughFile: made up scenario comes back from a file. What is printed for a seed can be
+// put into a file and is the same scenario then.
+func TestGenerate_RoundTripThroughFile(t *testing.T) {
 	all, err := making{count: 2, first: 7}.made("nftables")
 	if err != nil {
 		t.Fatal(err)

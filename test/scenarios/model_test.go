@@ -13,10 +13,9 @@ import (
 // that skips them is noticed.
 const modelledMin = 4
 
-// TestScenariosInMemory plays every scenario whose statements need no kernel, on kernels in memory.
-// The same scenarios are played on the real one (make scenarios), so that where the two differ one
-// of them fails.
-func TestScenariosInMemory(t *testing.T) {
+// TestScenarios_InMemory plays every scenario whose statements need no kernel, on kernels in memory. The same
+// scenarios are played on the real one (make scenarios), so that where the two differ one of them fails.
+func TestScenarios_InMemory(t *testing.T) {
 	all, err := list.All()
 	if err != nil {
 		t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 
 var record = regexp.MustCompile(`\bADR ([0-9]+)\b`)
 
-// TestScenariosAreUnderstood: every scenario can be parsed in every mode, applies to at least one,
-// and names the decision record of each deviation. One that mode userspace does not play is about
+// TestScenarios_Understood: scenarios are understood. Every scenario can be parsed in every mode, applies to at
+// least one, and names the decision record of each deviation. One that mode userspace does not play is about
 // another mode alone, or says why.
-func TestScenariosAreUnderstood(t *testing.T) {
+func TestScenarios_Understood(t *testing.T) {
 	all, err := list.All()
 	if err != nil {
 		t.Fatal(err)

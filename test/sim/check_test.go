@@ -85,7 +85,7 @@ func (s *stack) removal(item nftmodel.Item) (remove, add []message) {
 
 // Every element and every chain's rules that are gone are missed at once, those of other
 // programs included.
-func TestEverythingThatIsGoneIsMissed(t *testing.T) {
+func TestCheck_DetectsEverythingGone(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		s, removed := w.stacks[service.IPv4], 0
 		for _, item := range s.kernel.Items(service.IPv4) {
@@ -106,7 +106,8 @@ func TestEverythingThatIsGoneIsMissed(t *testing.T) {
 	})
 }
 
-func TestDamageIsNamed(t *testing.T) {
+// TestCheck_NamesDamage: damage is named.
+func TestCheck_NamesDamage(t *testing.T) {
 	remove := func(s *stack, named func(nftmodel.Item) bool) error {
 		for _, item := range s.kernel.Items(s.family) {
 			if remove, _ := s.removal(item); remove != nil && named(item) {
@@ -146,7 +147,7 @@ func TestDamageIsNamed(t *testing.T) {
 
 // Packets show by themselves, without a look at the rules, that they end at the wrong
 // place.
-func TestPacketsMissEveryTranslation(t *testing.T) {
+func TestPackets_DetectEveryLostTranslation(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		there, err := w.match()
 		if err != nil {
@@ -235,7 +236,7 @@ func (s *stack) write(t *testing.T, messages ...message) {
 
 // The guard objects to everything that a write takes away from a Service, and to nothing
 // that another program does.
-func TestTheGuardMissesWhatAWriteTakesAway(t *testing.T) {
+func TestGuard_ObjectsToLossByWrite(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		s := w.stacks[service.IPv4]
 		objections, harmed := 0, 0
@@ -274,7 +275,7 @@ func TestTheGuardMissesWhatAWriteTakesAway(t *testing.T) {
 }
 
 // What the API takes back is no loss.
-func TestTheGuardAcceptsWhatTheAPIAsksFor(t *testing.T) {
+func TestGuard_AcceptsAPIWithdrawal(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		before := w.stacks[service.IPv4].guard.reached()
 		for n := range w.cluster.specs {
@@ -292,7 +293,7 @@ func TestTheGuardAcceptsWhatTheAPIAsksFor(t *testing.T) {
 }
 
 // The guard objects when health does not report what is missing, and only then.
-func TestTheGuardListensToHealth(t *testing.T) {
+func TestGuard_ObjectsWithoutHealthReport(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		s := w.stacks[service.IPv4]
 		g, objections := s.guard, 0
@@ -336,7 +337,8 @@ func TestTheGuardListensToHealth(t *testing.T) {
 	})
 }
 
-func TestTheMonitorObjects(t *testing.T) {
+// TestMonitor_Objects: the monitor objects.
+func TestMonitor_Objects(t *testing.T) {
 	m := newMonitor(nil)
 	m.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 3, Sequence: 7})
 	m.settle("applied", "IPv6", keyOf(1), service.Revision{Incarnation: 3, Sequence: 1})

@@ -10,7 +10,7 @@ import (
 
 // A check asks for the table of many combinations of states. Each costs what differs from those before it, not
 // what there is, and is what a kernel has that takes it in one transaction.
-func TestACombinationCostsWhatDiffers(t *testing.T) {
+func TestDrafts_CombinationCostsDifference(t *testing.T) {
 	const family, states = service.IPv4, 8
 	settledWorld(t, func(w *world) {
 		there, err := w.matchFamily(family)

@@ -12,7 +12,7 @@ import (
 
 // Each transaction with a certain Service hangs. All others change within 10 s, for hours, also after the process was killed,
 // and no kubelet kills it.
-func TestNobodyWaitsForAServiceThatHangs(t *testing.T) {
+func TestIsolation_HangingService(t *testing.T) {
 	seeds := uint64(2)
 	if testenv.All() {
 		seeds = 20

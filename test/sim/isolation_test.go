@@ -85,7 +85,7 @@ func besideNeighbours(t *testing.T, tell func(w *world, heard *ear, happen func(
 
 // While a slow kernel is searched for many culprits, the change of a neighbour takes as long as
 // the try in flight and its own write. Health says all the time that something waits.
-func TestNobodyWaitsForASearch(t *testing.T) {
+func TestIsolation_LongSearch(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
 		const slow, culprits = time.Second, 8
 		s := w.stacks[service.IPv4]
@@ -129,7 +129,7 @@ func TestNobodyWaitsForASearch(t *testing.T) {
 
 // A new process writes nothing for those that are as they should be, also if it has to write for
 // one that the kernel rejects.
-func TestARestartBesideARejectedServiceConcernsNobodyElse(t *testing.T) {
+func TestIsolation_RestartBesideRejected(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
 		happen(event{rejectService, firstChanged, 1, storyVariant}, event{settle, 0, 0, 0}, event{restart, 0, 0, 0},
 			event{settle, 0, 0, 0})
@@ -153,7 +153,7 @@ func TestARestartBesideARejectedServiceConcernsNobodyElse(t *testing.T) {
 }
 
 // A node whose kernel rejects everything is at fault, and none of its Services.
-func TestANodeThatRejectsEverythingConvictsNobody(t *testing.T) {
+func TestIsolation_NodeRejectsEverything(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
 		s := w.stacks[service.IPv4]
 		s.faults.add(requestFault{times: 1 << 30, rejected: &wire.Rejection{Errno: unix.EINVAL}, until: time.Now().Add(time.Minute)})
@@ -174,7 +174,7 @@ func TestANodeThatRejectsEverythingConvictsNobody(t *testing.T) {
 
 // Every transaction with a certain Service fails without a rejection. It alone is quarantined, and a
 // neighbour's change waits for no retry once it is.
-func TestNobodyWaitsForAServiceThatDoesNotLand(t *testing.T) {
+func TestIsolation_ServiceDoesNotLand(t *testing.T) {
 	for name, defect := range map[string]int{"no memory": 2, "the answer is lost": 3} {
 		t.Run(name, func(t *testing.T) {
 			besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {

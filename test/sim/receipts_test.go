@@ -339,7 +339,7 @@ func (k *objectKernel) reaches(p nftmodel.Packet) bool {
 // Services that the kernel has served are rejected when they change, and the process restarts.
 // No Service is served worse after any write, those that are rejected included: their last
 // good objects stay.
-func TestNoServiceLosesAnythingWhateverTheReceipt(t *testing.T) {
+func TestReceipts_NoServiceLosesAnything(t *testing.T) {
 	for _, kind := range []struct {
 		name   string
 		blamed bool

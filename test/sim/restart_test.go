@@ -12,7 +12,7 @@ import (
 
 // A new process that finds everything right writes nothing. Otherwise it writes only what
 // has changed meanwhile.
-func TestARestartWritesWhatHasChangedAndNothingElse(t *testing.T) {
+func TestRestart_WritesOnlyChanges(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		before := w.commits()
 		restarted := func() error {
@@ -43,7 +43,7 @@ func TestARestartWritesWhatHasChangedAndNothingElse(t *testing.T) {
 
 // An actor gets stuck while it renders. Its successor serves what has changed since. When
 // the stuck one returns, its output is ignored.
-func TestTheOutputOfAStuckActorComesTooLate(t *testing.T) {
+func TestRestart_StuckActorOutputTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := newWorld(1, nil)
 		if err != nil {
@@ -171,7 +171,7 @@ func rejectedStory(rejected int) (events []event) {
 // With one rejected Service or three, whatever the kernel says about which they are, no
 // Service is served worse after a restart, and the changes of neighbours land. The guard
 // objects otherwise.
-func TestNoServiceLosesAnythingBesideRejectedOnes(t *testing.T) {
+func TestRestart_NoLossBesideRejected(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		blame   blame
@@ -180,7 +180,7 @@ func TestNoServiceLosesAnythingBesideRejectedOnes(t *testing.T) {
 		{"element", blameElement, false}, {"message", blameMessage, false}, {"nothing", blameNothing, false},
 		{"nothing, divided", blameNothing, true},
 	} {
-		for _, rejected := range rejectedCounts[:2] { // TestNoServiceLosesAnythingWhateverTheReceipt has a hundred
+		for _, rejected := range rejectedCounts[:2] { // TestReceipts_NoServiceLosesAnything has a hundred
 			t.Run(fmt.Sprintf("rejected=%d/blamed=%s", rejected, c.name), func(t *testing.T) {
 				t.Parallel()
 				if _, err := run(t, scenario{seedFor(t, c.blame, c.divided), rejectedStory(rejected)}, nil); err != nil {

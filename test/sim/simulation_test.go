@@ -6,7 +6,7 @@ import (
 )
 
 // A fault that needs two events far apart is found among a hundred.
-func TestShrinkKeepsWhatIsNeeded(t *testing.T) {
+func TestShrink_KeepsNeededEvents(t *testing.T) {
 	var events []event
 	for i := range 100 {
 		events = append(events, event{do: setSlice, n: i})
@@ -25,7 +25,8 @@ func TestShrinkKeepsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-func TestShrinkStopsInTime(t *testing.T) {
+// TestShrink_StopsInTime: shrink stops in time.
+func TestShrink_StopsInTime(t *testing.T) {
 	tries := 0
 	shrink(make([]event, 1000), func([]event) bool { tries++; return false }, 10)
 	if tries != 10 {
@@ -33,7 +34,8 @@ func TestShrinkStopsInTime(t *testing.T) {
 	}
 }
 
-func TestEventsPrintAsGo(t *testing.T) {
+// TestEvents_PrintAsGo: events print as go.
+func TestEvents_PrintAsGo(t *testing.T) {
 	got := literal([]event{{setSlice, 3, 1, 0x2a}, {pause, 0, 0, 512}})
 	want := "[]event{\n\t{setSlice, 3, 1, 0x2a},\n\t{pause, 0, 0, 0x200},\n}"
 	if got != want {

@@ -7,7 +7,7 @@ import (
 
 // A base chain of a former release goes without a rejection, also while its hook is still
 // registered. The guard objects otherwise.
-func TestAFormerReleaseIsTakenOver(t *testing.T) {
+func TestTakeover_FormerRelease(t *testing.T) {
 	for seed := uint64(1); seed <= 6; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			events := append(story(seed), event{settle, 0, 0, 0}, event{upgrade, 0, 0, 0}, event{settle, 0, 0, 0})

@@ -8,7 +8,7 @@ import (
 
 // What another program has left damaged is allowed where a vague Service may have it, exactly
 // as it was left, and nowhere else.
-func TestWhatIsLeftIsAllowedForTheVagueAlone(t *testing.T) {
+func TestVague_LeftoverAllowedForVagueOnly(t *testing.T) {
 	certain, vague := nftmodel.Name{Chain: "certain"}, nftmodel.Name{Chain: "vague"}
 	former, foreign := nftmodel.Name{Chain: "former"}, nftmodel.Name{Chain: "foreign"}
 	c := contents{

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOnlyThisPackageSkips: in make test, a skip elsewhere would hide a missing tool.
-func TestOnlyThisPackageSkips(t *testing.T) {
+// TestSkips_OnlyInThisPackage: only this package skips. In make test, a skip elsewhere would hide a missing tool.
+func TestSkips_OnlyInThisPackage(t *testing.T) {
 	skip := regexp.MustCompile(`\b[a-z]+\.Skip(f|Now)?\(`)
 	files := 0
 	err := filepath.WalkDir(Root(), func(path string, d fs.DirEntry, err error) error {

@@ -116,8 +116,9 @@ func (k *kernelTest) connect() {
 	}
 }
 
-// TestKernelNoAccounting: programs without the extension are found out before a rule needs it.
-func TestKernelNoAccounting(t *testing.T) {
+// TestKernelAccounting_ExtensionMissing: kernel no accounting. Programs without the extension are found out before
+// a rule needs it.
+func TestKernelAccounting_ExtensionMissing(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		extensions, err := filepath.Glob("/usr/lib/*/xtables/*")
 		if err != nil || len(extensions) < 20 {

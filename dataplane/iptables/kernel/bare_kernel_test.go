@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelNoServiceWorks: a family without its hooks, its first chain or its chains of Services is said to have no rules.
-// What is left in table filter, or what another program has put into table nat, makes no difference.
-func TestKernelNoServiceWorks(t *testing.T) {
+// TestKernelDrift_NoServiceWorks: kernel no Service works. A family without its hooks, its first chain or its
+// chains of Services is said to have no rules. What is left in table filter, or what another program has put into
+// table nat, makes no difference.
+func TestKernelDrift_NoServiceWorks(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		p := newPipeline(k, 0)
 		denying := aService(8, 1, 80, 3, 0)

@@ -21,7 +21,8 @@ func (k *kernelTest) kubeletAndOthers() {
 		"-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000\n-A PREROUTING -j OTHER\n-A OTHER -p tcp " + k.dnat("9") + "\nCOMMIT\n")
 }
 
-func TestKernelCleanupLeavesWhatIsNotOurs(t *testing.T) {
+// TestKernelCleanup_LeavesForeignObjects: kernel cleanup leaves what is not ours.
+func TestKernelCleanup_LeavesForeignObjects(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.kubeletAndOthers()
 		before := k.state()
@@ -46,7 +47,8 @@ func TestKernelCleanupLeavesWhatIsNotOurs(t *testing.T) {
 	})
 }
 
-func TestKernelCleanupNamesAForeignRuleThatHoldsAChain(t *testing.T) {
+// TestKernelCleanup_NamesRuleHoldingChain: kernel cleanup names a foreign rule that holds a chain.
+func TestKernelCleanup_NamesRuleHoldingChain(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
 		k.restore("*nat\n:OTHER - [0:0]\n-A OTHER -p udp -j KUBE-MARK-MASQ\nCOMMIT\n")

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestCleanupOfNothing(t *testing.T) {
+// TestCleanup_Nothing: cleanup of nothing.
+func TestCleanup_Nothing(t *testing.T) {
 	tool := &scriptedTool{}
 	summary, err := Cleanup(t.Context(), service.IPv4, tool, DefaultOwnership(), false)
 	if err != nil || summary.Hooks != 0 || len(summary.Chains) != 0 {
@@ -22,7 +23,8 @@ func TestCleanupOfNothing(t *testing.T) {
 	}
 }
 
-func TestCleanupGoesOnAfterAFailure(t *testing.T) {
+// TestCleanup_GoesOnAfterFailure: cleanup goes on after a failure.
+func TestCleanup_GoesOnAfterFailure(t *testing.T) {
 	hook := hookIn(t, render.NAT, "OUTPUT")
 	busy := errors.New("the lock is held")
 	unread := errors.New("no save today")

@@ -29,9 +29,9 @@ func counting(n uint64) *meter {
 	}
 }
 
-// TestReadingsAndWrites: counters of written chains begin again from 0, in any order of readings and writes.
-// Nothing counts twice.
-func TestReadingsAndWrites(t *testing.T) {
+// TestCounted_ReadingsAndWrites: readings and writes. Counters of written chains begin again from 0, in any order
+// of readings and writes. Nothing counts twice.
+func TestCounted_ReadingsAndWrites(t *testing.T) {
 	c := newCounted()
 	changes := []dataplane.Change{{ID: countedChain}}
 	end := func(when string, n, want uint64) {
@@ -85,9 +85,10 @@ func TestReadingsAndWrites(t *testing.T) {
 	read("after a reading that failed", 1, 32)
 }
 
-// TestTotalsOfWhatHasGone: a total outlives one reading that does not find its subject, but not two. The connections to
-// endpoints that have gone remain those of their service port, also without endpoints.
-func TestTotalsOfWhatHasGone(t *testing.T) {
+// TestCounted_TotalsOfGoneSubjects: totals of what has gone. A total outlives one reading that does not find its
+// subject, but not two. The connections to endpoints that have gone remain those of their service port, also
+// without endpoints.
+func TestCounted_TotalsOfGoneSubjects(t *testing.T) {
 	c := newCounted()
 	add := func(when string, m *meter, frontends int, connections uint64, endpoints int) {
 		t.Helper()
@@ -128,8 +129,8 @@ func TestTotalsOfWhatHasGone(t *testing.T) {
 	}
 }
 
-// TestPrintedCounters: both forms in which the programs print counters.
-func TestPrintedCounters(t *testing.T) {
+// TestPrintedCounter: both forms in which the programs print counters.
+func TestPrintedCounter(t *testing.T) {
 	for _, line := range []string{
 		`[7:420] -A KUBE-SEP-AAAAAAAAAAAAAAAA -d 10.0.0.1/32 -p tcp -m comment --comment "ns/web -A x -c 5 -> " -m tcp --dport 80 -j DNAT --to-destination 10.0.0.5:8080`,
 		`-A KUBE-SEP-AAAAAAAAAAAAAAAA -d 10.0.0.1/32 -p tcp -m comment --comment "ns/web -A x -c 5 -> " -m tcp --dport 80 -c 7 420 -j DNAT --to-destination 10.0.0.5:8080`,

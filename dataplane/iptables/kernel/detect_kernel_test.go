@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-func TestKernelPresentAndRandomFully(t *testing.T) {
+// TestKernelExec_PresentAndRandomFully: kernel present and random fully.
+func TestKernelExec_PresentAndRandomFully(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		if err := k.tool.Present(k.Context(), false); err != nil {
 			k.Error(err)
@@ -56,9 +57,10 @@ func detectMark(k *kernelTest) {
 	}
 }
 
-// TestKernelDetectGoesByTheIptablesInPath: if neither variant holds rules of Kubernetes, the
-// variant of the node's firewall decides. Rules of the other one could not accept what it drops.
-func TestKernelDetectGoesByTheIptablesInPath(t *testing.T) {
+// TestKernelDetect_FollowsIptablesInPath: kernel detect goes by the iptables in path. If neither variant holds
+// rules of Kubernetes, the variant of the node's firewall decides. Rules of the other one could not accept what it
+// drops.
+func TestKernelDetect_FollowsIptablesInPath(t *testing.T) {
 	for _, variant := range [...]Variant{Legacy, NFT} {
 		t.Run(string(variant), func(t *testing.T) {
 			inNamespace(t, func() {

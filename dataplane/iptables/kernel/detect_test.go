@@ -53,7 +53,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestHoldingCounts(t *testing.T) {
+func TestHolding_Count(t *testing.T) {
 	var h holding
 	h.count("*filter\n:KUBE-KUBELET-CANARY - [0:0]\n-A KUBE-FIREWALL -j DROP\n-A INPUT -j KUBE-FIREWALL\nCOMMIT\n")
 	if h.marked || h.rules != 1 || h.services != 0 || h.all != 2 {
@@ -65,8 +65,8 @@ func TestHoldingCounts(t *testing.T) {
 	}
 }
 
-// TestFormerMarking: only what a rule sets counts, not what it clears, and not the mark of proxies.
-func TestFormerMarking(t *testing.T) {
+// TestFormer_Marking: only what a rule sets counts, not what it clears, and not the mark of proxies.
+func TestFormer_Marking(t *testing.T) {
 	var h holding
 	h.count("*mangle\n-A PREROUTING -i eth9 -j MARK --set-xmark 0x5000/0xffffffff\n" +
 		"-A cali-PREROUTING -j MARK --set-xmark 0x0/0xf0000\n-A cali-PREROUTING -i cali+ -j MARK --set-xmark 0x40000/0x40000\nCOMMIT\n" +
@@ -79,8 +79,8 @@ func TestFormerMarking(t *testing.T) {
 	}
 }
 
-// TestBesideSaysWhatTheOtherVariantDoes: packets pass both.
-func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
+// TestChoose_ReportsOtherVariant: beside says what the other variant does. Packets pass both.
+func TestChoose_ReportsOtherVariant(t *testing.T) {
 	for printed, want := range map[string]string{
 		"": "",
 		"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n":                            "",
@@ -96,13 +96,15 @@ func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
 	}
 }
 
-func TestDetectRejectsAnUnknownVariant(t *testing.T) {
+// TestDetect_UnknownVariant: detect rejects an unknown variant.
+func TestDetect_UnknownVariant(t *testing.T) {
 	if _, err := Detect(t.Context(), "nftables", service.Families[:]); err == nil || !strings.Contains(err.Error(), "auto, legacy or nft") {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestDetectWithoutPrograms(t *testing.T) {
+// TestDetect_WithoutPrograms: detect without programs.
+func TestDetect_WithoutPrograms(t *testing.T) {
 	fakePrograms(t, nil)
 	_, err := Detect(t.Context(), Auto, service.Families[:])
 	if _, ok := errors.AsType[*MissingError](err); !ok {
@@ -110,7 +112,8 @@ func TestDetectWithoutPrograms(t *testing.T) {
 	}
 }
 
-func TestDetectHonoursTheContext(t *testing.T) {
+// TestDetect_HonoursContext: detect honours the context.
+func TestDetect_HonoursContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Detect(ctx, Auto, service.Families[:]); !errors.Is(err, context.Canceled) {

@@ -84,7 +84,7 @@ func (e *Exec) OnStart(started func(pid int)) { e.started = started }
 
 // Restore runs iptables-restore --noflush. It passes no --counters: the flag makes the program
 // use the counters in the input, of which ours has none. Without the flag, rules in chains that
-// the input does not name keep their counters (TestKernelCountersSurvive). The policy counters of
+// the input does not name keep their counters (TestKernelWriter_CountersSurvive). The policy counters of
 // built-in chains do not survive in the legacy variant, with the flag or without, after any
 // change of such a table by any program (seen with 1.8.9).
 //

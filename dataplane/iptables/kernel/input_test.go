@@ -208,7 +208,8 @@ func TestInput(t *testing.T) {
 	}
 }
 
-func TestInputOfOneChainDependsOnNothingElse(t *testing.T) {
+// TestInput_OneChainIsIndependent: input of one chain depends on nothing else.
+func TestInput_OneChainIsIndependent(t *testing.T) {
 	one := changeOf(blue, chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT 1"), chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT 2"))
 	alone := newInput([]dataplane.Change{one}).text.String()
 	for _, before := range []*dataplane.Object{nil, chainObject(render.NAT, "KUBE-SVC-B"), chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT 9", "-j DNAT 8")} {
@@ -220,7 +221,7 @@ func TestInputOfOneChainDependsOnNothingElse(t *testing.T) {
 	}
 }
 
-func TestSuspect(t *testing.T) {
+func TestInput_Suspect(t *testing.T) {
 	in := newInput([]dataplane.Change{
 		changeOf(service.Node,
 			composed(chainObject(render.Filter, "KUBE-SERVICES", rejectGreen, rejectBlue, "-j RETURN"), green, blue, service.Node),
@@ -272,7 +273,8 @@ func TestSuspect(t *testing.T) {
 	}
 }
 
-func TestTextOrdersTablesChainsRulesAndHooks(t *testing.T) {
+// TestText_OrdersTablesChainsRulesHooks: text orders tables chains rules and hooks.
+func TestText_OrdersTablesChainsRulesHooks(t *testing.T) {
 	var objects []dataplane.Object
 	for _, o := range []*dataplane.Object{
 		chainObject(render.NAT, "KUBE-SVC-A", "-p tcp -j DNAT --to-destination 10.0.0.1:80"),
@@ -314,7 +316,8 @@ COMMIT
 	}
 }
 
-func TestTextRejectsWhatIsNeitherChainNorHook(t *testing.T) {
+// TestText_RejectsOtherObjects: text rejects what is neither chain nor hook.
+func TestText_RejectsOtherObjects(t *testing.T) {
 	world := rendertest.WorldOf(service.IPv4)
 	element := render.NewRenderer(service.IPv4, render.Options{}).Service(context.Background(), world.View(world.Port()), world.Facts())
 	for problem, objects := range map[string][]dataplane.Object{

@@ -68,8 +68,8 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
-// TestWriterReadsWhatItOwns and nothing else, even if the names look like ours.
-func TestWriterReadsWhatItOwns(t *testing.T) {
+// TestWriter_ReadsOnlyOwned: writer reads what it owns and nothing else, even if the names look like ours.
+func TestWriter_ReadsOnlyOwned(t *testing.T) {
 	tool := &scriptedTool{saves: map[render.Table]string{render.NAT: bothModes}}
 	read := func(config WriterConfig) (names []string) {
 		objects, err := NewWriter(service.IPv4, tool, config).Read(t.Context())
@@ -94,7 +94,8 @@ func TestWriterReadsWhatItOwns(t *testing.T) {
 	}
 }
 
-func TestCleanupOfOneModeLeavesAnother(t *testing.T) {
+// TestCleanup_OneModeLeavesAnother: cleanup of one mode leaves another.
+func TestCleanup_OneModeLeavesAnother(t *testing.T) {
 	tool := &scriptedTool{saves: map[render.Table]string{render.NAT: bothModes}}
 	summary, err := Cleanup(t.Context(), service.IPv4, tool, otherMode().Without(DefaultOwnership()), false)
 	if err != nil {

@@ -21,7 +21,8 @@ func freshChain(name string, rules int, refs ...string) dataplane.Change {
 	return dataplane.Change{ID: o.ID, After: o}
 }
 
-func TestStagesPutNewChainsFirstAndWhatReachesThemLast(t *testing.T) {
+// TestStages_NewChainsFirstReferencesLast: stages put new chains first and what reaches them last.
+func TestStages_NewChainsFirstReferencesLast(t *testing.T) {
 	root := freshChain("KUBE-SERVICES", 1, "KUBE-SVC-A")
 	root.Before = &dataplane.Object{ID: root.ID}
 	gone := dataplane.Change{ID: dataplane.ID{Container: "nat", Name: "KUBE-SVC-OLD"}, Before: &dataplane.Object{}}
@@ -47,7 +48,8 @@ func TestStagesPutNewChainsFirstAndWhatReachesThemLast(t *testing.T) {
 	}
 }
 
-func TestSmallBatchesAndUnboundedWritersAreNotStaged(t *testing.T) {
+// TestStages_SmallOrUnboundedNotStaged: small batches and unbounded writers are not staged.
+func TestStages_SmallOrUnboundedNotStaged(t *testing.T) {
 	changes := []dataplane.Change{freshChain("KUBE-SVC-A", 3), freshChain("KUBE-SVC-B", 3)}
 	for _, limits := range []StageLimits{{}, {Chains: 2}, {Rules: 6}} {
 		if got := stages(changes, limits); len(got) != 1 || len(got[0]) != 2 {
@@ -60,7 +62,7 @@ func TestSmallBatchesAndUnboundedWritersAreNotStaged(t *testing.T) {
 }
 
 // A chain of unknown state may be reachable, so it stays in the last input.
-func TestUnsureChainsAreNotFresh(t *testing.T) {
+func TestStages_UnsureChainsAreLast(t *testing.T) {
 	unsure := freshChain("KUBE-SVC-A", 3)
 	unsure.Unsure = true
 	got := stages([]dataplane.Change{unsure, freshChain("KUBE-SVC-B", 3)}, StageLimits{Chains: 1})
@@ -71,7 +73,7 @@ func TestUnsureChainsAreNotFresh(t *testing.T) {
 
 // A new chain cannot be written before those that it leads to. After a flush, the control batch of
 // a bisection mixes both kinds, and was rejected each time.
-func TestChainsThatLeadToUnsureOnesWaitForThem(t *testing.T) {
+func TestStages_ChainsLeadingToUnsureWait(t *testing.T) {
 	unsure := freshChain("KUBE-MARK-MASQ", 1)
 	unsure.Unsure = true
 	got := stages([]dataplane.Change{
@@ -82,7 +84,8 @@ func TestChainsThatLeadToUnsureOnesWaitForThem(t *testing.T) {
 	}
 }
 
-func TestAFailureInALaterStageIsBlamedOnThatStage(t *testing.T) {
+// TestStages_LaterFailureBlamesItsStage: a failure in a later stage is blamed on that stage.
+func TestStages_LaterFailureBlamesItsStage(t *testing.T) {
 	bad := freshChain("KUBE-SVC-B", 2)
 	bad.Owner = service2
 	changes := []dataplane.Change{freshChain("KUBE-SVC-A", 2), bad}

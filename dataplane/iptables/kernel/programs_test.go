@@ -72,7 +72,7 @@ func TestFindPrograms(t *testing.T) {
 	}
 }
 
-func TestVersionLess(t *testing.T) {
+func TestVersion_Less(t *testing.T) {
 	ascending := []version{{1, 4, 21}, {1, 6, 1}, {1, 6, 2}, {1, 8, 0}, {1, 10, 0}, {2, 0, 0}}
 	for i, a := range ascending {
 		for j, b := range ascending {
@@ -83,7 +83,8 @@ func TestVersionLess(t *testing.T) {
 	}
 }
 
-func TestRestoreIsKilledWithItsContext(t *testing.T) {
+// TestExec_RestoreKilledWithContext: restore is killed with its context.
+func TestExec_RestoreKilledWithContext(t *testing.T) {
 	fakeScripts(t, map[string]string{
 		"iptables-nft":         "echo 'iptables v1.8.9 (nf_tables)'",
 		"iptables-nft-save":    "exit 0",
@@ -173,7 +174,8 @@ func TestParseKernel(t *testing.T) {
 	}
 }
 
-func TestPresentWithoutATable(t *testing.T) {
+// TestExec_PresentWithoutTable: present without a table.
+func TestExec_PresentWithoutTable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		words   string
 		status  int

@@ -47,14 +47,16 @@ func TestParseSave(t *testing.T) {
 	}
 }
 
-func TestParseSaveOfNothing(t *testing.T) {
+// TestParseSave_Nothing: parse save of nothing.
+func TestParseSave_Nothing(t *testing.T) {
 	s, err := parseSave(render.NAT, nil)
 	if err != nil || len(s.chains) != 0 {
 		t.Errorf("got %v, %v; want an empty table", s, err)
 	}
 }
 
-func TestParseSaveRejectsWhatItDoesNotUnderstand(t *testing.T) {
+// TestParseSave_RejectsUnknownText: parse save rejects what it does not understand.
+func TestParseSave_RejectsUnknownText(t *testing.T) {
 	for name, printed := range map[string]string{
 		"cut off":            "*nat\n:KUBE-SERVICES - [0:0]\n",
 		"another table":      savedTable(render.Filter, ":INPUT ACCEPT [0:0]"),

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
-// TestKernelPrintsWhatWasRendered: the tools print back byte for byte what is rendered, in both
-// variants and families, each time in a fresh network namespace.
-func TestKernelPrintsWhatWasRendered(t *testing.T) {
+// TestKernelText_PrintedAsRendered: kernel prints what was rendered. The tools print back byte for byte what is
+// rendered, in both variants and families, each time in a fresh network namespace.
+func TestKernelText_PrintedAsRendered(t *testing.T) {
 	for _, c := range rendertest.IPTables {
 		t.Run(c.Name, func(t *testing.T) {
 			onFamilies(t, service.Families[:], func(k *kernelTest) {
@@ -72,9 +72,9 @@ func (k *kernelTest) expectPrinted(objects []dataplane.Object) {
 	}
 }
 
-// TestKernelPrintsAddresses: the tools print addresses as the C library does, netip sometimes
-// differs.
-func TestKernelPrintsAddresses(t *testing.T) {
+// TestKernelText_Addresses: kernel prints addresses. The tools print addresses as the C library does, netip
+// sometimes differs.
+func TestKernelText_Addresses(t *testing.T) {
 	addrs := []string{
 		"::1.2.3.4", "::1:0", "::ffff:1.2.3.4", "::2:3:4:5:6:7", "0:1:2:3:4:5:6:7", "1:0:2::", "1::2:0:0:3",
 		"2001:db8::", "fd00::1",
@@ -96,9 +96,9 @@ func TestKernelPrintsAddresses(t *testing.T) {
 	})
 }
 
-// TestKernelPacketsFindTheirWayThroughTrees sends one packet to each UDP frontend of several
-// hundred Services, served and rejected ones, and counts it at the frontend's own rule, once.
-func TestKernelPacketsFindTheirWayThroughTrees(t *testing.T) {
+// TestKernelTrees_PacketsFindFrontends sends one packet to each UDP frontend of several hundred Services, served
+// and rejected ones, and counts it at the frontend's own rule, once.
+func TestKernelTrees_PacketsFindFrontends(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		w := rendertest.WorldOf(k.family)
 		version, own, everywhere := "-4", netip.PrefixFrom(w.Node, 24), "0.0.0.0/0"

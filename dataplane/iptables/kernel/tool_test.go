@@ -67,7 +67,8 @@ func chainObject(table render.Table, name string, rules ...string) *dataplane.Ob
 	}
 }
 
-func TestToolErrorKeepsTheToolsWords(t *testing.T) {
+// TestToolError_KeepsToolOutput: tool error keeps the tools words.
+func TestToolError_KeepsToolOutput(t *testing.T) {
 	cause := errors.New("exit status 2")
 	err := error(&ToolError{Command: "iptables-restore --noflush", Output: "Bad IP address \"foo\"", Err: cause})
 	if want := `iptables-restore --noflush: exit status 2: Bad IP address "foo"`; err.Error() != want {
@@ -115,7 +116,8 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-func TestFailureToStart(t *testing.T) {
+// TestFailure_ToStart: failure to start.
+func TestFailure_ToStart(t *testing.T) {
 	for err, want := range map[error]dataplane.Outcome{
 		&exec.Error{Name: "iptables-restore", Err: exec.ErrNotFound}: dataplane.Unsupported,
 		syscall.EACCES:          dataplane.Unsupported,
@@ -130,7 +132,7 @@ func TestFailureToStart(t *testing.T) {
 	}
 }
 
-func TestHolder(t *testing.T) {
+func TestLockHolder(t *testing.T) {
 	const locks = `1: POSIX  ADVISORY  WRITE 11 fe:00:42 0 EOF
 2: -> FLOCK  ADVISORY  WRITE 12 fe:00:43 0 EOF
 3: FLOCK  ADVISORY  WRITE 13 fe:01:42 0 EOF
@@ -145,7 +147,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-func TestDescribeHolderOfAFreeLock(t *testing.T) {
+// TestDescribeHolder_FreeLock: describe holder of a free lock.
+func TestDescribeHolder_FreeLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	if got := describeHolder(path); !strings.Contains(got, "not known") {
 		t.Errorf("no such file: %q", got)
@@ -192,7 +195,8 @@ func fakeProc(t *testing.T, links, files map[string]string) string {
 	return proc
 }
 
-func TestLockSharedOnTheHost(t *testing.T) {
+// TestLockShared_OnHost: lock shared on the host.
+func TestLockShared_OnHost(t *testing.T) {
 	ours := t.TempDir()
 	path := filepath.Join(ours, "xtables.lock")
 	same := fakeProc(t, map[string]string{"self/ns/pid": initialPIDNamespace, "1/root": "/"}, nil)
@@ -213,7 +217,8 @@ func TestLockSharedOnTheHost(t *testing.T) {
 	check("with another file there", other, false)
 }
 
-func TestLockSharedInAContainer(t *testing.T) {
+// TestLockShared_InContainer: lock shared in a container.
+func TestLockShared_InContainer(t *testing.T) {
 	const root = "21 1 0:33 / / rw - overlay overlay rw\n"
 	for name, tt := range map[string]struct {
 		mounts string
@@ -231,13 +236,15 @@ func TestLockSharedInAContainer(t *testing.T) {
 	}
 }
 
-func TestLockSharedSaysWhenItCannotTell(t *testing.T) {
+// TestLockShared_CannotTell: lock shared says when it cannot tell.
+func TestLockShared_CannotTell(t *testing.T) {
 	if shared, err := lockShared("/run/xtables.lock", t.TempDir()); err == nil {
 		t.Errorf("shared = %v without an error", shared)
 	}
 }
 
-func TestLockSharedWithALockOfItsOwn(t *testing.T) {
+// TestLockShared_OwnLock: lock shared with a lock of its own.
+func TestLockShared_OwnLock(t *testing.T) {
 	t.Setenv(lockEnv, filepath.Join(t.TempDir(), "xtables.lock"))
 	if shared, err := LockShared(); err != nil || shared {
 		t.Errorf("shared = %v, %v", shared, err)

@@ -293,10 +293,10 @@ func (c *counted) serveAll() {
 	c.commit()
 }
 
-// TestCountersTellTheTruth: clients that know what they did and servers that count agree with the counters of rules,
-// while endpoints and policies are replaced, another process deletes rules, and the writer is another one. Only what a
-// deleted rule counted after the last reading is missing.
-func TestCountersTellTheTruth(t *testing.T) {
+// TestTraffic_CountersAreExact: counters tell the truth. Clients that know what they did and servers that count
+// agree with the counters of rules, while endpoints and policies are replaced, another process deletes rules, and
+// the writer is another one. Only what a deleted rule counted after the last reading is missing.
+func TestTraffic_CountersAreExact(t *testing.T) {
 	for _, variant := range testenv.Variants(kernel.NFT, kernel.Legacy) {
 		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 			t.Run(string(variant)+"/"+family.String(), func(t *testing.T) {

@@ -74,9 +74,10 @@ func (p *pipeline) write() (*dataplane.Batch, dataplane.Receipt) {
 	return batch, receipt
 }
 
-// TestKernelALargeServiceIsWrittenInTurns: first write and change of all endpoints of a large Service are divided. Each
-// write has the endpoints of others, and a bounded number of rules. At the end the kernel has what is wanted.
-func TestKernelALargeServiceIsWrittenInTurns(t *testing.T) {
+// TestKernelTurns_LargeServiceDivided: kernel a large Service is written in turns. First write and change of all
+// endpoints of a large Service are divided. Each write has the endpoints of others, and a bounded number of rules.
+// At the end the kernel has what is wanted.
+func TestKernelTurns_LargeServiceDivided(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		const most = 100 // two ports with 100 endpoints
 		p := newPipeline(k, most)
@@ -125,8 +126,9 @@ func TestKernelALargeServiceIsWrittenInTurns(t *testing.T) {
 	})
 }
 
-// TestKernelTiedChangesWaitForAWhile: Services that come and go are written although large Services come all the time.
-func TestKernelTiedChangesWaitForAWhile(t *testing.T) {
+// TestKernelTurns_TiedChangesWaitIsBounded: kernel tied changes wait for a while. Services that come and go are
+// written although large Services come all the time.
+func TestKernelTurns_TiedChangesWaitIsBounded(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		p := newPipeline(k, 20)
 		p.serve(aService(9, 1, 80, 1, 0))

@@ -61,9 +61,10 @@ func (k *kernelTest) others() string {
 	return strings.Join(kept, "")
 }
 
-// TestKernelForeignRulesThatIPTablesCannotPrint: beside any rule of another program in the same tables, the proxy
-// starts, reads, repairs and removes its rules, and changes nothing else.
-func TestKernelForeignRulesThatIPTablesCannotPrint(t *testing.T) {
+// TestKernelWriter_UnprintableForeignRules: kernel foreign rules that iptables cannot print. Beside any rule of
+// another program in the same tables, the proxy starts, reads, repairs and removes its rules, and changes nothing
+// else.
+func TestKernelWriter_UnprintableForeignRules(t *testing.T) {
 	testenv.NeedsTool(t, "nft", "nftables")
 	for name, rules := range nftRules {
 		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
@@ -150,9 +151,9 @@ func (k *kernelTest) repairs(want []*dataplane.Object) (changes []dataplane.Chan
 	return changes
 }
 
-// TestKernelDetectAlongsideUnprintableRules: foreign rules do not hide the rules of Services and a policy DROP from the
-// choice of a variant.
-func TestKernelDetectAlongsideUnprintableRules(t *testing.T) {
+// TestKernelDetect_UnprintableRules: kernel detect alongside unprintable rules. Foreign rules do not hide the
+// rules of Services and a policy DROP from the choice of a variant.
+func TestKernelDetect_UnprintableRules(t *testing.T) {
 	inNamespace(t, func() {
 		k := newKernelTest(t, NFT, service.IPv4)
 		k.restore("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]\n-A KUBE-SERVICES -j RETURN\n-A OUTPUT -j KUBE-SERVICES\n" +
@@ -171,9 +172,10 @@ func TestKernelDetectAlongsideUnprintableRules(t *testing.T) {
 	})
 }
 
-// TestKernelOccupiedChain: where another program made a chain of our hooks with another hook, type or priority, or
-// as an ordinary chain, iptables cannot serve, and says so dry, too. A chain as iptables makes it is no obstacle.
-func TestKernelOccupiedChain(t *testing.T) {
+// TestKernelExec_OccupiedChain: kernel occupied chain. Where another program made a chain of our hooks with
+// another hook, type or priority, or as an ordinary chain, iptables cannot serve, and says so dry, too. A chain as
+// iptables makes it is no obstacle.
+func TestKernelExec_OccupiedChain(t *testing.T) {
 	for chain, hook := range map[string]string{
 		"nat POSTROUTING": "type nat hook postrouting priority 50", "nat PREROUTING": "type nat hook prerouting priority -50",
 		"nat OUTPUT": "type nat hook output priority 0", "filter INPUT": "type filter hook input priority 10",

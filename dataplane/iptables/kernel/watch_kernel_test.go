@@ -121,9 +121,9 @@ func (w *watched) expectQuiet(what string, do func()) {
 	}
 }
 
-// TestKernelWatchReportsStrangers: Watch soon reports what another program removes from our chains
-// or adds to them.
-func TestKernelWatchReportsStrangers(t *testing.T) {
+// TestKernelWatch_ReportsStrangers: kernel watch reports strangers. Watch soon reports what another program
+// removes from our chains or adds to them.
+func TestKernelWatch_ReportsStrangers(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
 		w := k.watch()
@@ -145,8 +145,9 @@ func TestKernelWatchReportsStrangers(t *testing.T) {
 	})
 }
 
-// TestKernelWatchKnowsOwnWrites: Watch reports no write of ours, of any kind and with any outcome.
-func TestKernelWatchKnowsOwnWrites(t *testing.T) {
+// TestKernelWatch_KnowsOwnWrites: kernel watch knows own writes. Watch reports no write of ours, of any kind and
+// with any outcome.
+func TestKernelWatch_KnowsOwnWrites(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		w := k.watch()
 		objects := k.scaffold()
@@ -181,9 +182,9 @@ func TestKernelWatchKnowsOwnWrites(t *testing.T) {
 	})
 }
 
-// TestKernelWatchIgnoresOtherChains: changes of other chains cost nothing in the nft variant, even
-// in the same tables and built-in chains.
-func TestKernelWatchIgnoresOtherChains(t *testing.T) {
+// TestKernelWatch_IgnoresOtherChains: kernel watch ignores other chains. Changes of other chains cost nothing in
+// the nft variant, even in the same tables and built-in chains.
+func TestKernelWatch_IgnoresOtherChains(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			inNamespace(t, func() {
@@ -207,9 +208,10 @@ func TestKernelWatchIgnoresOtherChains(t *testing.T) {
 	}
 }
 
-// TestKernelWatchSeesStrangersBehindOwnWrites: Watch reports a stranger's deletion although our own
-// write changes the size of the table between the same two looks (legacy variant).
-func TestKernelWatchSeesStrangersBehindOwnWrites(t *testing.T) {
+// TestKernelWatch_StrangersBehindOwnWrites: kernel watch sees strangers behind own writes. Watch reports a
+// stranger's deletion although our own write changes the size of the table between the same two looks (legacy
+// variant).
+func TestKernelWatch_StrangersBehindOwnWrites(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
 		w := k.watch()

@@ -91,7 +91,8 @@ func (w *sizesTest) writes(by int, changes ...dataplane.Change) dataplane.Receip
 	return w.writer.Write(w.Context(), &dataplane.Batch{Number: 1, Changes: changes})
 }
 
-func TestSizesTellStrangersFromWrites(t *testing.T) {
+// TestSizes_TellStrangersFromWrites: sizes tell strangers from writes.
+func TestSizes_TellStrangersFromWrites(t *testing.T) {
 	empty := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA")
 	full := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A", "-j B", "-j C")
 	withSizes(t, func(w *sizesTest) {
@@ -122,9 +123,9 @@ func TestSizesTellStrangersFromWrites(t *testing.T) {
 	})
 }
 
-// TestSizesOfATableThatOurWriteHasMade: the kernel adds entries of its own, and the watch of the
-// table begins at once.
-func TestSizesOfATableThatOurWriteHasMade(t *testing.T) {
+// TestSizes_TableMadeByOwnWrite: sizes of a table that our write has made. The kernel adds entries of its own, and
+// the watch of the table begins at once.
+func TestSizes_TableMadeByOwnWrite(t *testing.T) {
 	full := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
 	withSizes(t, func(w *sizesTest) {
 		w.stranger(render.NAT, -500)
@@ -136,7 +137,8 @@ func TestSizesOfATableThatOurWriteHasMade(t *testing.T) {
 	})
 }
 
-func TestSizesAfterAWriteThatFailed(t *testing.T) {
+// TestSizes_AfterFailedWrite: sizes after a write that failed.
+func TestSizes_AfterFailedWrite(t *testing.T) {
 	full := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
 	withSizes(t, func(w *sizesTest) {
 		w.restored = func() error { return &ToolError{Outcome: dataplane.Rejected, Err: errors.New("exit status 1")} }
@@ -151,9 +153,9 @@ func TestSizesAfterAWriteThatFailed(t *testing.T) {
 	})
 }
 
-// TestSizesBoundReads: another program that changes the tables all the time does not make us read
-// them all the time.
-func TestSizesBoundReads(t *testing.T) {
+// TestSizes_BoundReads: sizes bound reads. Another program that changes the tables all the time does not make us
+// read them all the time.
+func TestSizes_BoundReads(t *testing.T) {
 	withSizes(t, func(w *sizesTest) {
 		w.stranger(render.NAT, 60_000) // which take 0.3 s to read
 		w.audit()
@@ -174,7 +176,8 @@ func TestSizesBoundReads(t *testing.T) {
 	})
 }
 
-func TestSizesAreNotReadWhileTheToolIsInUse(t *testing.T) {
+// TestSizes_WaitWhileToolInUse: sizes are not read while the tool is in use.
+func TestSizes_WaitWhileToolInUse(t *testing.T) {
 	withSizes(t, func(w *sizesTest) {
 		if err := w.writer.acquire(w.Context()); err != nil {
 			w.Fatal(err)

@@ -59,7 +59,8 @@ func creations(objects []*dataplane.Object) []dataplane.Change {
 	return changes
 }
 
-func TestKernelReadsBackWhatWasWritten(t *testing.T) {
+// TestKernelWriter_ReadsBackWritten: kernel reads back what was written.
+func TestKernelWriter_ReadsBackWritten(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		objects := k.scaffold()
 		k.write(creations(objects)...)
@@ -88,7 +89,8 @@ func TestKernelReadsBackWhatWasWritten(t *testing.T) {
 	})
 }
 
-func TestKernelInsertsHooksInOrderOnTop(t *testing.T) {
+// TestKernelWriter_InsertsHooksInOrderOnTop: kernel inserts hooks in order on top.
+func TestKernelWriter_InsertsHooksInOrderOnTop(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.run(k.tool.programs.iptables, "-t", "filter", "-A", "INPUT", "-p", "udp", "-j", "ACCEPT")
 		k.write(creations(k.scaffold())...)
@@ -109,7 +111,8 @@ func TestKernelInsertsHooksInOrderOnTop(t *testing.T) {
 	})
 }
 
-func TestKernelFilterTwiceInOneInput(t *testing.T) {
+// TestKernelWriter_FilterTwiceInOneInput: kernel filter twice in one input.
+func TestKernelWriter_FilterTwiceInOneInput(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		rejecting := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"), "-j KUBE-SVC-TX-01020300-24")
 		old := chainObject(render.Filter, "KUBE-SVC-TX-01020300-24", k.reject("3"))
@@ -130,7 +133,8 @@ func TestKernelFilterTwiceInOneInput(t *testing.T) {
 	})
 }
 
-func TestKernelRejectedBatchLeavesThePreviousRules(t *testing.T) {
+// TestKernelWriter_RejectedBatchKeepsRules: kernel rejected batch leaves the previous rules.
+func TestKernelWriter_RejectedBatchKeepsRules(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		before := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-p tcp "+k.dnat("1"))
 		k.write(changeOf(blue, nil, before))
@@ -161,7 +165,8 @@ func TestKernelRejectedBatchLeavesThePreviousRules(t *testing.T) {
 	})
 }
 
-func TestKernelReportsABatchThatLandedByHalf(t *testing.T) {
+// TestKernelWriter_ReportsHalfLandedBatch: kernel reports a batch that landed by half.
+func TestKernelWriter_ReportsHalfLandedBatch(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		rejecting := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"))
 		k.write(changeOf(service.Node, nil, rejecting))
@@ -184,7 +189,8 @@ func TestKernelReportsABatchThatLandedByHalf(t *testing.T) {
 	})
 }
 
-func TestKernelLockHeldIsBusyAndNamesTheHolder(t *testing.T) {
+// TestKernelWriter_BusyLockNamesHolder: kernel lock held is busy and names the holder.
+func TestKernelWriter_BusyLockNamesHolder(t *testing.T) {
 	// The nft variant has no lock.
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
@@ -233,7 +239,8 @@ func holdLock(t *testing.T) (release func()) {
 	return release
 }
 
-func TestKernelCountersSurvive(t *testing.T) {
+// TestKernelWriter_CountersSurvive: kernel counters survive.
+func TestKernelWriter_CountersSurvive(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		loopback := "127.0.0.1"
 		if k.family == service.IPv6 {
@@ -268,7 +275,8 @@ func TestKernelCountersSurvive(t *testing.T) {
 	})
 }
 
-func TestKernelSaveMakesNoTables(t *testing.T) {
+// TestKernelSave_MakesNoTables: kernel save makes no tables.
+func TestKernelSave_MakesNoTables(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.expect()
 		if printed := k.run(k.tool.programs.save); strings.Contains(printed, "*") {
@@ -277,7 +285,8 @@ func TestKernelSaveMakesNoTables(t *testing.T) {
 	})
 }
 
-func TestKernelWriteWithAnEndedContext(t *testing.T) {
+// TestKernelWriter_EndedContext: kernel write with an ended context.
+func TestKernelWriter_EndedContext(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		ctx, cancel := context.WithCancel(k.Context())
 		cancel()
@@ -289,7 +298,8 @@ func TestKernelWriteWithAnEndedContext(t *testing.T) {
 	})
 }
 
-func TestKernelHookCopiesAllGo(t *testing.T) {
+// TestKernelWriter_AllHookCopiesGo: kernel hook copies all go.
+func TestKernelWriter_AllHookCopiesGo(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		hook := k.hooks(render.NAT)[0]
 		place, err := render.ParseHook(hook.ID)
@@ -308,7 +318,8 @@ func TestKernelHookCopiesAllGo(t *testing.T) {
 	})
 }
 
-func TestKernelKubeletsRulesSurvive(t *testing.T) {
+// TestKernelWriter_KubeletRulesSurvive: kernel kubelets rules survive.
+func TestKernelWriter_KubeletRulesSurvive(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.restore("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL " + k.dst("8") + " -j DROP\n-A INPUT -j KUBE-FIREWALL\nCOMMIT\n")
 		before := k.state()
@@ -320,9 +331,9 @@ func TestKernelKubeletsRulesSurvive(t *testing.T) {
 	})
 }
 
-// TestKernelTextAndWriterAgree loads the same objects as one text and through the writer, each into
-// a namespace of its own.
-func TestKernelTextAndWriterAgree(t *testing.T) {
+// TestKernelWriter_AgreesWithText loads the same objects as one text and through the writer, each into a namespace
+// of its own.
+func TestKernelWriter_AgreesWithText(t *testing.T) {
 	onFamilies(t, service.Families[:], func(k *kernelTest) {
 		objects := rendertest.IPTablesNode(k.family, rendertest.IPTablesTrees(k.family))
 		text, err := Text(objects)

@@ -23,7 +23,8 @@ func writeOnce(t *testing.T, tool Tool, changes ...dataplane.Change) dataplane.R
 	return NewWriter(service.IPv4, tool, WriterConfig{}).Write(t.Context(), &dataplane.Batch{Number: 1, Changes: changes})
 }
 
-func TestWriteOrdersHooksAroundTheRestore(t *testing.T) {
+// TestWriter_OrdersHooksAroundRestore: write orders hooks around the restore.
+func TestWriter_OrdersHooksAroundRestore(t *testing.T) {
 	tool := &scriptedTool{}
 	receipt := writeOnce(t, tool,
 		changeOf(service.Node, nil, hookObject(render.NAT, "PREROUTING", `11 -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`)),
@@ -57,14 +58,16 @@ func TestWriteOrdersHooksAroundTheRestore(t *testing.T) {
 	}
 }
 
-func TestWriteOfNothingCallsNothing(t *testing.T) {
+// TestWriter_EmptyBatchCallsNothing: write of nothing calls nothing.
+func TestWriter_EmptyBatchCallsNothing(t *testing.T) {
 	tool := &scriptedTool{}
 	if receipt := writeOnce(t, tool); receipt.Outcome != dataplane.Landed || len(tool.calls) != 0 {
 		t.Errorf("receipt %v after %q", receipt, tool.calls)
 	}
 }
 
-func TestWriteReportsWhatLanded(t *testing.T) {
+// TestWriter_ReportsWhatLanded: write reports what landed.
+func TestWriter_ReportsWhatLanded(t *testing.T) {
 	rejected := &ToolError{Outcome: dataplane.Rejected, Command: "iptables-restore", Line: 10, Err: errors.New("exit status 2")}
 	tool := &scriptedTool{
 		fail: map[string]error{"restore": rejected},
@@ -111,7 +114,8 @@ func TestWriteReportsWhatLanded(t *testing.T) {
 	}
 }
 
-func TestWriteThatCannotBeReadBackIsUnknown(t *testing.T) {
+// TestWriter_UnreadableWriteIsUnknown: write that cannot be read back is unknown.
+func TestWriter_UnreadableWriteIsUnknown(t *testing.T) {
 	rejected := &ToolError{Outcome: dataplane.Rejected, Line: 3, Err: errors.New("exit status 2")}
 	unread := errors.New("no save today")
 	tool := &scriptedTool{fail: map[string]error{"restore": rejected, "save nat": unread}}
@@ -124,7 +128,8 @@ func TestWriteThatCannotBeReadBackIsUnknown(t *testing.T) {
 	}
 }
 
-func TestWriteStopsAtTheFirstFailure(t *testing.T) {
+// TestWriter_StopsAtFirstFailure: write stops at the first failure.
+func TestWriter_StopsAtFirstFailure(t *testing.T) {
 	busy := &ToolError{Outcome: dataplane.Busy, Line: 2, Err: errors.New("exit status 4")}
 	leaving := changeOf(service.Node, hookObject(render.Filter, "INPUT", "01 -j KUBE-OLD"), nil)
 	gone := changeOf(blue, chainObject(render.Filter, "KUBE-OLD", "-j DROP"), nil)
@@ -149,10 +154,10 @@ func TestWriteStopsAtTheFirstFailure(t *testing.T) {
 	}
 }
 
-// TestHooksOfAnotherRelease: a rule of a built-in chain that is no hook of ours stays as long as
-// the chain that it leads to, and goes right before it. (The kernel rejected to delete the chain,
+// TestWriter_HooksOfAnotherRelease: hooks of another release. A rule of a built-in chain that is no hook of ours
+// stays as long as the chain that it leads to, and goes right before it. (The kernel rejected to delete the chain,
 // and rejected the whole batch.)
-func TestHooksOfAnotherRelease(t *testing.T) {
+func TestWriter_HooksOfAnotherRelease(t *testing.T) {
 	old := ":KUBE-SVC-OLD - [0:0]"
 	rule := `-m comment --comment "the old way in" -j KUBE-SVC-OLD`
 	tool := &scriptedTool{saves: map[render.Table]string{
@@ -182,7 +187,8 @@ func TestHooksOfAnotherRelease(t *testing.T) {
 	}
 }
 
-func TestWriteRejectsForeignIdentities(t *testing.T) {
+// TestWriter_RejectsForeignIdentities: write rejects foreign identities.
+func TestWriter_RejectsForeignIdentities(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: "raw", Name: "KUBE-X"},
 		{Container: "raw/PREROUTING", Name: "01 -j A"},
@@ -197,7 +203,8 @@ func TestWriteRejectsForeignIdentities(t *testing.T) {
 	}
 }
 
-func TestWriteHonoursTheContextWhileTheToolIsInUse(t *testing.T) {
+// TestWriter_HonoursContextWhileToolInUse: write honours the context while the tool is in use.
+func TestWriter_HonoursContextWhileToolInUse(t *testing.T) {
 	w := NewWriter(service.IPv4, &scriptedTool{}, WriterConfig{})
 	if err := w.acquire(t.Context()); err != nil {
 		t.Fatal(err)
@@ -213,7 +220,8 @@ func TestWriteHonoursTheContextWhileTheToolIsInUse(t *testing.T) {
 	}
 }
 
-func TestReadGivesWhatIsOurs(t *testing.T) {
+// TestWriter_ReadReturnsOurs: read gives what is ours.
+func TestWriter_ReadReturnsOurs(t *testing.T) {
 	hook := hookIn(t, render.NAT, "OUTPUT")
 	tool := &scriptedTool{saves: map[render.Table]string{
 		render.Mangle: savedTable(render.Mangle, ":KUBE-IPTABLES-HINT - [0:0]", ":KUBE-PROXY-CANARY - [0:0]"),
@@ -239,7 +247,8 @@ func TestReadGivesWhatIsOurs(t *testing.T) {
 	}
 }
 
-func TestReadFailsWhole(t *testing.T) {
+// TestWriter_ReadFailsWhole: read fails whole.
+func TestWriter_ReadFailsWhole(t *testing.T) {
 	unread := errors.New("no save today")
 	tool := &scriptedTool{fail: map[string]error{"save nat": unread}}
 	objects, err := NewWriter(service.IPv6, tool, WriterConfig{}).Read(t.Context())
@@ -265,7 +274,8 @@ var (
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
-func TestWriteOfTheSharedChain(t *testing.T) {
+// TestWriter_SharedChain: write of the shared chain.
+func TestWriter_SharedChain(t *testing.T) {
 	full, empty := chainObject(render.Filter, render.ChainFirewall, "-j DROP"), chainObject(render.Filter, render.ChainFirewall)
 	there := savedTable(render.Filter, ":KUBE-FIREWALL - [0:0]", "-A KUBE-FIREWALL -j RETURN")
 	for _, tt := range []struct {
@@ -294,7 +304,8 @@ func TestWriteOfTheSharedChain(t *testing.T) {
 	}
 }
 
-func TestSharedHooksAreNeverRemoved(t *testing.T) {
+// TestWriter_NeverRemovesSharedHooks: shared hooks are never removed.
+func TestWriter_NeverRemovesSharedHooks(t *testing.T) {
 	tool := &scriptedTool{}
 	hook := hookObject(render.Filter, "INPUT", "13 -j KUBE-FIREWALL")
 	if receipt := writeOnce(t, tool, changeOf(service.Node, hook, nil)); receipt.Outcome != dataplane.Landed || len(tool.calls) != 0 {
@@ -303,7 +314,7 @@ func TestSharedHooksAreNeverRemoved(t *testing.T) {
 }
 
 // The kubelet's rules in a chain that only has to exist must not look like a change to every audit.
-func TestReadOfTheSharedChainIsWhatIsWanted(t *testing.T) {
+func TestWriter_ReadsSharedChainAsWanted(t *testing.T) {
 	full, empty := chainObject(render.Filter, render.ChainFirewall, "-j DROP"), chainObject(render.Filter, render.ChainFirewall)
 	tool := &scriptedTool{saves: map[render.Table]string{render.Filter: savedTable(render.Filter, ":KUBE-FIREWALL - [0:0]", "-A KUBE-FIREWALL -j RETURN")}}
 	w := NewWriter(service.IPv4, tool, WriterConfig{})
@@ -321,7 +332,8 @@ func TestReadOfTheSharedChainIsWhatIsWanted(t *testing.T) {
 	expect("wanted with a rule of ours", "-j RETURN")
 }
 
-func TestFailedWriteIsCertainOfTheSharedChain(t *testing.T) {
+// TestWriter_FailureCertainOfSharedChain: failed write is certain of the shared chain.
+func TestWriter_FailureCertainOfSharedChain(t *testing.T) {
 	empty := chainObject(render.Filter, render.ChainFirewall)
 	tool := &scriptedTool{
 		saves: map[render.Table]string{render.Filter: savedTable(render.Filter, ":KUBE-FIREWALL - [0:0]", "-A KUBE-FIREWALL -j RETURN")},

@@ -51,9 +51,9 @@ func listing(objects []dataplane.Object) string {
 	return b.String()
 }
 
-// TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares
-// the same texts with the tools.
-func TestRenderGolden(t *testing.T) {
+// TestRender_Golden covers every feature in both families. TestKernelText_PrintedAsRendered compares the same texts
+// with the tools.
+func TestRender_Golden(t *testing.T) {
 	for _, c := range rendertest.IPTables {
 		t.Run(c.Name, func(t *testing.T) {
 			var b strings.Builder

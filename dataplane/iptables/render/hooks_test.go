@@ -87,8 +87,8 @@ func TestHookRows(t *testing.T) {
 	}
 }
 
-// TestHookOrder is the order on an empty node, where each row is inserted above the earlier ones.
-func TestHookOrder(t *testing.T) {
+// TestHookRows_Order is the order on an empty node, where each row is inserted above the earlier ones.
+func TestHookRows_Order(t *testing.T) {
 	chains := map[string][]string{}
 	for _, h := range HookRows() {
 		chain := string(h.Table) + "/" + h.Chain

@@ -50,9 +50,9 @@ func TestEndpointHash(t *testing.T) {
 	}
 }
 
-// TestEveryContainerIsKnown: a container either holds elements of frontends, or its elements are shared on
-// purpose. A new or renamed container fails here until this is decided.
-func TestEveryContainerIsKnown(t *testing.T) {
+// TestContainers_AllKnown: every container is known. A container either holds elements of frontends, or its
+// elements are shared on purpose. A new or renamed container fails here until this is decided.
+func TestContainers_AllKnown(t *testing.T) {
 	others := []string{natHairpin.Name(), filterHealth.Name()}
 	known := map[string]bool{}
 	for _, c := range Containers {

@@ -23,7 +23,7 @@ func newTestRenderer(family service.Family) *render.Renderer {
 }
 
 // A view without ports of the family renders to nothing, not even the health port.
-func TestRenderNothing(t *testing.T) {
+func TestRender_Nothing(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	view := w.View(w.OpenPort())
 	view.HealthCheckNodePort = 32000
@@ -34,7 +34,7 @@ func TestRenderNothing(t *testing.T) {
 }
 
 // Equal views render to equal objects, whatever was rendered before.
-func TestRenderIsPure(t *testing.T) {
+func TestRender_IsPure(t *testing.T) {
 	for _, c := range rendertest.IPTables {
 		for _, family := range service.Families {
 			first := rendertest.RenderIPTables(c, family)
@@ -50,7 +50,7 @@ func TestRenderIsPure(t *testing.T) {
 
 // A Service costs one rule per endpoint, one hairpin rule per endpoint on this node, and a
 // constant, with any frontends.
-func TestRulesPerEndpoint(t *testing.T) {
+func TestRender_RulesPerEndpoint(t *testing.T) {
 	const constant, frontends = 8, 4
 	for _, n := range []int{1, 10, 1000} {
 		view, facts := manyEndpoints(n)
@@ -66,7 +66,7 @@ func TestRulesPerEndpoint(t *testing.T) {
 }
 
 // Each endpoint is chosen with the same probability, up to what 31 random bits can say.
-func TestBalancingIsFair(t *testing.T) {
+func TestRender_BalancingIsFair(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 100} {
 		view, facts := manyEndpoints(n)
 		rest, rules := 1.0, 0
@@ -109,7 +109,7 @@ func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
 }
 
 // If two ports of one Service claim the same element, the first gets it.
-func TestFirstPortKeepsElement(t *testing.T) {
+func TestRender_FirstPortKeepsElement(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	first, second := w.OpenPort(), w.OpenPort()
 	second.Name = "other"
@@ -123,7 +123,7 @@ func TestFirstPortKeepsElement(t *testing.T) {
 }
 
 // Services with a common endpoint make equal claims to its hairpin rule.
-func TestHairpinsNameNobody(t *testing.T) {
+func TestRender_HairpinsNameNoService(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	renderer := newTestRenderer(service.IPv4)
 	var bodies []string
@@ -143,7 +143,7 @@ func TestHairpinsNameNobody(t *testing.T) {
 
 // An object refers to exactly the chains that it jumps to, and they exist: in each case, and in the
 // dispatch trees.
-func TestRefsAreTheJumps(t *testing.T) {
+func TestRender_RefsAreJumps(t *testing.T) {
 	check := func(t *testing.T, objects []dataplane.Object) {
 		t.Helper()
 		exists := map[dataplane.ID]bool{}
@@ -184,9 +184,9 @@ func TestRefsAreTheJumps(t *testing.T) {
 	}
 }
 
-// TestEveryContainerIsFilled: the cases render elements of each container, and Naming tells which are of
-// frontends.
-func TestEveryContainerIsFilled(t *testing.T) {
+// TestContainers_AllFilled: every container is filled. The cases render elements of each container, and Naming
+// tells which are of frontends.
+func TestContainers_AllFilled(t *testing.T) {
 	ofFrontends := map[string]bool{}
 	for _, c := range render.Containers {
 		ofFrontends[c.Name()] = c.Chain != "KUBE-SVC-HAIRPIN" && (c.Table != "filter" || c.Chain != "KUBE-NODEPORTS")
@@ -214,7 +214,7 @@ func TestEveryContainerIsFilled(t *testing.T) {
 }
 
 // A sweep finds every rendered chain, and no chain of others.
-func TestRenderedChainsAreOurs(t *testing.T) {
+func TestRender_ChainsAreOurs(t *testing.T) {
 	for _, family := range service.Families {
 		for _, o := range rendertest.IPTablesNode(family, rendertest.IPTablesTrees(family)) {
 			table, chain := rendertest.IPTablesPlace(o)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestRuleText(t *testing.T) {
+func TestRule_Text(t *testing.T) {
 	for _, test := range []struct {
 		rule rule
 		want string
@@ -60,7 +60,7 @@ func TestProbability(t *testing.T) {
 }
 
 // The tools read the text back as the same threshold, which is the nearest one to 1/k.
-func TestProbabilityIsStable(t *testing.T) {
+func TestProbability_IsStable(t *testing.T) {
 	for k := 1; k <= 20_000; k++ {
 		text := string(appendProbability(nil, 1, k))
 		p, err := strconv.ParseFloat(text, 64)
@@ -77,8 +77,8 @@ func TestProbabilityIsStable(t *testing.T) {
 	}
 }
 
-// TestWeightsAreProbabilities: what each rule gets of what is left adds up to the shares.
-func TestWeightsAreProbabilities(t *testing.T) {
+// TestProbability_Weights: weights are probabilities. What each rule gets of what is left adds up to the shares.
+func TestProbability_Weights(t *testing.T) {
 	weights := []int{1, 3, 6, 65535}
 	total, left, reached := 0, 0, 1.0
 	for _, w := range weights {

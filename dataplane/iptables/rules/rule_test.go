@@ -48,8 +48,8 @@ var foreign = []string{
 	"-j",
 }
 
-// TestTextOfParsedRules: the text of a parsed rule is the text that was parsed.
-func TestTextOfParsedRules(t *testing.T) {
+// TestParse_TextRoundTrip: text of parsed rules. The text of a parsed rule is the text that was parsed.
+func TestParse_TextRoundTrip(t *testing.T) {
 	check := func(line string) {
 		if got := Parse(line).String(); got != line {
 			t.Errorf("got  %s\nwant %s", got, line)
@@ -61,8 +61,8 @@ func TestTextOfParsedRules(t *testing.T) {
 	}
 }
 
-// TestTargetAndComment: the cheap functions find what Parse finds.
-func TestTargetAndComment(t *testing.T) {
+// TestTargetAndComment_AgreeWithParse: target and comment. The cheap functions find what Parse finds.
+func TestTargetAndComment_AgreeWithParse(t *testing.T) {
 	check := func(line string) {
 		rule := Parse(line)
 		comment := ""

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestKeysDecode(t *testing.T) {
+func TestDecodeKey(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("172.30.0.41"), netip.MustParseAddr("fd00:172:30::41")
 	for _, test := range []struct {
 		name string
@@ -37,7 +37,8 @@ func TestKeysDecode(t *testing.T) {
 	}
 }
 
-func TestDecodeKeyRefuses(t *testing.T) {
+// TestDecodeKey_Refuses: decode key refuses.
+func TestDecodeKey_Refuses(t *testing.T) {
 	for _, name := range []string{"", "\x00abcd", "\x03abcd", "\x01", "\x01abcde", "\x01\x2b\x00\x50"} {
 		if key, err := DecodeKey(name); err == nil {
 			t.Errorf("DecodeKey(%x) = %v, want an error", name, key)
@@ -46,7 +47,7 @@ func TestDecodeKeyRefuses(t *testing.T) {
 }
 
 // Byte order is tree order: lane, address, protocol number, port.
-func TestKeyOrder(t *testing.T) {
+func TestKey_Order(t *testing.T) {
 	low, high := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	names := []string{
 		DestinationKey(low, service.TCP, 80),
@@ -70,7 +71,8 @@ var (
 	refusedPorts = Container{Table: "filter", Chain: "KUBE-EXT-NODEPORTS", Letter: 'P', Shape: ByPort, Guarded: true}
 )
 
-func TestPrefixMatchesAndNames(t *testing.T) {
+// TestPrefix_MatchesAndNames: prefix matches and names.
+func TestPrefix_MatchesAndNames(t *testing.T) {
 	v4 := netip.MustParseAddr("172.30.255.41")
 	v6 := netip.MustParseAddr("fd00:172:30::41")
 	for _, test := range []struct {
@@ -130,7 +132,7 @@ func TestPrefixMatchesAndNames(t *testing.T) {
 }
 
 // Names of neighbouring prefixes differ, even if only the length differs.
-func TestChainNamesDiffer(t *testing.T) {
+func TestPrefix_ChainNamesDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, addr := range []string{"fd00::", "fd00::8000"} {
 		key := DestinationKey(netip.MustParseAddr(addr), service.TCP, 0)[1:]

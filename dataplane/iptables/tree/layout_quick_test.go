@@ -15,7 +15,7 @@ import (
 
 // After puts and removals in any order, with flushes at any time, the chains are as if composed at
 // once from the remaining elements.
-func TestConfluence(t *testing.T) {
+func TestLayout_Confluence(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range []Container{services, nodePorts, hairpin, refused, refusedPorts} {
 			for _, seed := range testenv.Variants[uint64](0, 1) {

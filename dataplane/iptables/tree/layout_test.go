@@ -28,7 +28,8 @@ func filled(n int, key func(int) string) *Layout {
 	return layout
 }
 
-func TestFirstFlushComposesEveryRoot(t *testing.T) {
+// TestLayout_FirstFlushComposesEveryRoot: first flush composes every root.
+func TestLayout_FirstFlushComposesEveryRoot(t *testing.T) {
 	got := New(service.IPv4, []Container{services, nodePorts, hairpin}).Flush()
 	want := []dataplane.ID{services.ID(), nodePorts.ID(), hairpin.ID()}
 	for i, c := range got {
@@ -42,7 +43,7 @@ func TestFirstFlushComposesEveryRoot(t *testing.T) {
 }
 
 // Few elements stand in the root itself, before the tail rules.
-func TestRootHoldsFewElements(t *testing.T) {
+func TestLayout_RootHoldsFewElements(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	put := func(name, body string, key service.Key, refs ...dataplane.ID) {
 		id := dataplane.ID{Container: services.Name(), Name: name}
@@ -73,7 +74,7 @@ func TestRootHoldsFewElements(t *testing.T) {
 }
 
 // The shape of a small tree, in full.
-func TestSplitAndMerge(t *testing.T) {
+func TestLayout_SplitAndMerge(t *testing.T) {
 	layout, k := filled(LeafMax, sequential), kernel{}
 	k.apply(layout.Flush())
 	if len(k) != 1 {
@@ -93,7 +94,7 @@ func TestSplitAndMerge(t *testing.T) {
 }
 
 // The cost of a change is that of the path to it, and does not grow with the number of elements.
-func TestFlushCostDoesNotGrow(t *testing.T) {
+func TestLayout_FlushCostDoesNotGrow(t *testing.T) {
 	for _, size := range []int{100, 10_000} {
 		layout := filled(size, sequential)
 		layout.Flush()
@@ -128,7 +129,7 @@ func TestFlushCostDoesNotGrow(t *testing.T) {
 }
 
 // A packet for the last of 10,000 Services passes few more rules than one for the last of 100.
-func TestRulesPassedHardlyGrow(t *testing.T) {
+func TestLayout_RulesPassedHardlyGrow(t *testing.T) {
 	passed := map[int]int{}
 	for _, size := range []int{100, 10_000} {
 		layout, k := filled(size, sequential), kernel{}
@@ -145,7 +146,7 @@ func TestRulesPassedHardlyGrow(t *testing.T) {
 }
 
 // A packet that is for no element of a guarded container passes one rule, whatever their number.
-func TestAGuardTurnsOthersAway(t *testing.T) {
+func TestLayout_GuardTurnsOthersAway(t *testing.T) {
 	for _, size := range []int{1, guardMin, LeafMax, 10_000} {
 		layout, k := New(service.IPv4, []Container{refused}), kernel{}
 		for i := range size {
@@ -171,7 +172,7 @@ func TestAGuardTurnsOthersAway(t *testing.T) {
 const chainsDeepMax = 10
 
 // The number of elements bounds the depth, with any keys.
-func TestDepthIsBounded(t *testing.T) {
+func TestLayout_DepthIsBounded(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		size int
@@ -218,7 +219,7 @@ func lonelyAtEveryBit(n int) string {
 
 // A single element replaces another between two flushes: the chain keeps its name and its place,
 // and must still be composed again.
-func TestLonelyElementIsExchanged(t *testing.T) {
+func TestLayout_SingleElementReplaced(t *testing.T) {
 	layout, k := filled(2*LeafMax, sequential), kernel{}
 	lonely := func(addr string) item {
 		return makeItem(services, DestinationKey(netip.MustParseAddr(addr), service.TCP, 80))
@@ -237,7 +238,7 @@ func TestLonelyElementIsExchanged(t *testing.T) {
 
 // Equal claims pass from one Service to another without a new text. The parts follow, because they
 // name the suspects.
-func TestOwnerFollows(t *testing.T) {
+func TestLayout_OwnerFollowsClaim(t *testing.T) {
 	layout := filled(1, sequential)
 	layout.Flush()
 	other := service.Key{Namespace: "ns", Name: "other"}
@@ -248,7 +249,8 @@ func TestOwnerFollows(t *testing.T) {
 	}
 }
 
-func TestMisuseIsRefused(t *testing.T) {
+// TestLayout_MisusePanics: misuse is refused.
+func TestLayout_MisusePanics(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	for _, id := range []dataplane.ID{
 		{Container: "nat/OTHER", Name: sequential(1)},

@@ -31,7 +31,7 @@ func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, 
 
 // Recover is the reverse of Flush. Path names the chains on the way: each jumps to the next, and
 // the last holds the element.
-func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
+func TestRecover_ComposedQuick(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		containers := []Container{services, nodePorts, hairpin, refused, refusedPorts}
@@ -84,7 +84,7 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 }
 
 // A rule for a port may match a kind of destination as well.
-func TestRecoverOfPortsForLocalAddresses(t *testing.T) {
+func TestRecover_PortsForLocalAddresses(t *testing.T) {
 	layout := New(service.IPv4, []Container{nodePorts})
 	body := `! -d 127.0.0.0/8 -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -m comment --comment "a/b" -j DROP`
 	elements, _ := layout.Recover([]*dataplane.Object{{ID: nodePorts.ID(), Body: body}})
@@ -94,7 +94,7 @@ func TestRecoverOfPortsForLocalAddresses(t *testing.T) {
 }
 
 // Recover leaves out what is no element of a tree. A comment in quotes may hold anything.
-func TestRecoverLeavesOutWhatIsNoElement(t *testing.T) {
+func TestRecover_SkipsNonElements(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	root := &dataplane.Object{ID: services.ID(), Body: strings.Join([]string{
 		"-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",

@@ -21,7 +21,7 @@ func lead(from, to Container) *dataplane.Object {
 
 // A tail rule stands only while the root that it leads to has rules, through several roots as well,
 // and is on the path of their elements.
-func TestTailRulesComeWithWhatTheyLeadTo(t *testing.T) {
+func TestTailRules_StandWithTheirRoot(t *testing.T) {
 	layout, k := New(service.IPv4, []Container{services, nodePorts, hairpin}), kernel{}
 	layout.Put(lead(services, nodePorts), service.Node)
 	layout.Put(lead(nodePorts, hairpin), service.Node)
@@ -57,7 +57,7 @@ func TestTailRulesComeWithWhatTheyLeadTo(t *testing.T) {
 }
 
 // Whatever comes and goes in whatever order, a tail rule stands if and only if it leads to rules.
-func TestTailRulesQuick(t *testing.T) {
+func TestTailRules_Quick(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 4))
 		layout, k := New(service.IPv4, []Container{hairpin, nodePorts, services}), kernel{}

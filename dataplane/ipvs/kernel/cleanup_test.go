@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestCleanupKnowsOurs: others may have virtual servers beside, at the same ports and
+// TestCleanup_KnowsOwnServers: cleanup knows ours. Others may have virtual servers beside, at the same ports and
 // at the same addresses.
-func TestCleanupKnowsOurs(t *testing.T) {
+func TestCleanup_KnowsOwnServers(t *testing.T) {
 	addr := netip.MustParseAddr
 	f := &frontends{
 		bound:  []netip.Addr{addr("10.0.0.1")},
@@ -58,7 +58,8 @@ func TestCleanupKnowsOurs(t *testing.T) {
 	}
 }
 
-func TestCleanupOwnsSets(t *testing.T) {
+// TestCleanup_OwnsSets: cleanup owns sets.
+func TestCleanup_OwnsSets(t *testing.T) {
 	for _, family := range service.Families {
 		for _, s := range render.Sets(family) {
 			if !isOurs(s.Name) {
@@ -73,8 +74,8 @@ func TestCleanupOwnsSets(t *testing.T) {
 	}
 }
 
-// TestKernelCleanupOfNothing: rules are removed in any case, and their error counts.
-func TestKernelCleanupOfNothing(t *testing.T) {
+// TestKernelCleanup_Nothing: kernel cleanup of nothing. Rules are removed in any case, and their error counts.
+func TestKernelCleanup_Nothing(t *testing.T) {
 	namespace := netnstest.New(t, t.Name())
 	for _, want := range []error{nil, errors.New("in the way")} {
 		calls := 0

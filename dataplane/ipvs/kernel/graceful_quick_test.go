@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 )
 
-// TestNoConnectionIsCutBeforeItsDeadline plays random changes, connections, failures and restarts. An endpoint with
-// connections stays until a deadline after it has left, and in the end the kernel has what is wanted.
-func TestNoConnectionIsCutBeforeItsDeadline(t *testing.T) {
+// TestGraceful_NoConnectionCutBeforeDeadline plays random changes, connections, failures and restarts. An endpoint
+// with connections stays until a deadline after it has left, and in the end the kernel has what is wanted.
+func TestGraceful_NoConnectionCutBeforeDeadline(t *testing.T) {
 	for seed := range uint64(60) {
 		say(t, nil, func(t *testing.T, f *farewell) {
 			rng := rand.New(rand.NewPCG(seed, 7))

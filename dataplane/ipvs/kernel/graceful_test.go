@@ -129,9 +129,9 @@ func (f *farewell) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestWhoKeepsConnections: the endpoints of a Service one after the other, all of them with a connection, and what the
-// kernel has then.
-func TestWhoKeepsConnections(t *testing.T) {
+// TestGraceful_WhoKeepsConnections: who keeps connections. The endpoints of a Service one after the other, all of
+// them with a connection, and what the kernel has then.
+func TestGraceful_WhoKeepsConnections(t *testing.T) {
 	tcp, udp, sctp := service.TCP, service.UDP, service.SCTP
 	for _, tt := range []struct {
 		name     string
@@ -174,8 +174,9 @@ func TestWhoKeepsConnections(t *testing.T) {
 	}
 }
 
-// TestEachFrontendIsLeftAlone: an endpoint leaves the frontends that send to local endpoints, and stays at the ClusterIP.
-func TestEachFrontendIsLeftAlone(t *testing.T) {
+// TestGraceful_FrontendsLeftSeparately: each frontend is left alone. An endpoint leaves the frontends that send to
+// local endpoints, and stays at the ClusterIP.
+func TestGraceful_FrontendsLeftSeparately(t *testing.T) {
 	say(t, func(p *service.PortView) {
 		p.ExternalIPs, p.ExternalLocal = []netip.Addr{netip.MustParseAddr("192.0.2.7")}, true
 	}, func(t *testing.T, f *farewell) {
@@ -199,8 +200,8 @@ func TestEachFrontendIsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestAnEndpointStaysUntilItHasNoConnections asks first after a second, and at most every ten.
-func TestAnEndpointStaysUntilItHasNoConnections(t *testing.T) {
+// TestGraceful_EndpointStaysUntilIdle asks first after a second, and at most every ten.
+func TestGraceful_EndpointStaysUntilIdle(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c")
 		if f.w.alarm != nil {
@@ -225,8 +226,9 @@ func TestAnEndpointStaysUntilItHasNoConnections(t *testing.T) {
 	})
 }
 
-// TestTheDeadline is that of the mode, or of the Service, also if it changes meanwhile. It is told once for all frontends.
-func TestTheDeadline(t *testing.T) {
+// TestGraceful_Deadline is that of the mode, or of the Service, also if it changes meanwhile. It is told once for
+// all frontends.
+func TestGraceful_Deadline(t *testing.T) {
 	for drain, want := range map[service.Drain]time.Duration{
 		{}: mode, {Limited: true, After: time.Hour}: time.Hour, {Limited: true, After: 5 * time.Second}: 5 * time.Second,
 	} {
@@ -254,8 +256,8 @@ func TestTheDeadline(t *testing.T) {
 	}
 }
 
-// TestADeadlineOfNothing: connections end at once, also those that were kept before.
-func TestADeadlineOfNothing(t *testing.T) {
+// TestGraceful_ZeroDeadline: a deadline of nothing. Connections end at once, also those that were kept before.
+func TestGraceful_ZeroDeadline(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c")
 		f.connect("abc")
@@ -268,8 +270,9 @@ func TestADeadlineOfNothing(t *testing.T) {
 	})
 }
 
-// TestTheRequestsOfAFarewell: a change of the weight and no more, in both directions.
-func TestTheRequestsOfAFarewell(t *testing.T) {
+// TestGraceful_LeavingChangesOnlyWeight: the requests of a farewell. A change of the weight and no more, in both
+// directions.
+func TestGraceful_LeavingChangesOnlyWeight(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b")
 		for _, step := range []struct{ cluster, want string }{
@@ -291,8 +294,9 @@ func TestTheRequestsOfAFarewell(t *testing.T) {
 	})
 }
 
-// TestARestartFindsThem: endpoints that were leaving, and those that left in between. The deadline starts again.
-func TestARestartFindsThem(t *testing.T) {
+// TestGraceful_RestartFindsLeaving: a restart finds them. Endpoints that were leaving, and those that left in
+// between. The deadline starts again.
+func TestGraceful_RestartFindsLeaving(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c")
 		f.connect("abc")
@@ -318,9 +322,9 @@ func TestARestartFindsThem(t *testing.T) {
 	})
 }
 
-// TestAWriteThatFailsLosesNone: neither those that were leaving, nor those that it was to let leave or come back. What
-// has landed without an answer is found.
-func TestAWriteThatFailsLosesNone(t *testing.T) {
+// TestGraceful_FailedWriteLosesNone: a write that fails loses none. Neither those that were leaving, nor those
+// that it was to let leave or come back. What has landed without an answer is found.
+func TestGraceful_FailedWriteLosesNone(t *testing.T) {
 	for _, fault := range []error{wire.ErrUnanswered, &wire.Rejection{Errno: unix.ENOMEM}, &wire.NotSentError{Err: unix.ENOBUFS}} {
 		for _, landed := range []string{"", "b", "d", "b d"} {
 			t.Run(fmt.Sprint(fault, " ", landed), func(t *testing.T) {
@@ -365,8 +369,9 @@ func TestAWriteThatFailsLosesNone(t *testing.T) {
 	}
 }
 
-// TestADeletionThatFailsIsTriedAgain: with a pause, on a new connection if an answer was lost.
-func TestADeletionThatFailsIsTriedAgain(t *testing.T) {
+// TestGraceful_FailedDeletionRetried: a deletion that fails is tried again. With a pause, on a new connection if
+// an answer was lost.
+func TestGraceful_FailedDeletionRetried(t *testing.T) {
 	for _, fault := range []error{wire.ErrUnanswered, unix.ENOMEM} {
 		say(t, nil, func(t *testing.T, f *farewell) {
 			f.serve("a b")
@@ -388,8 +393,8 @@ func TestADeletionThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAKernelThatDoesNotAnswer keeps an endpoint, and is told once.
-func TestAKernelThatDoesNotAnswer(t *testing.T) {
+// TestGraceful_KernelDoesNotAnswer: a kernel that does not answer keeps an endpoint, and is told once.
+func TestGraceful_KernelDoesNotAnswer(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b")
 		f.serve("a")
@@ -417,8 +422,9 @@ func TestAKernelThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestOthersMayInterfere: what another program deletes or gives a weight is not listed any more, and put right.
-func TestOthersMayInterfere(t *testing.T) {
+// TestGraceful_OthersInterfere: others may interfere. What another program deletes or gives a weight is not listed
+// any more, and put right.
+func TestGraceful_OthersInterfere(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c d")
 		f.connect("abcd")
@@ -447,8 +453,8 @@ func TestOthersMayInterfere(t *testing.T) {
 	})
 }
 
-// TestTheOldestMakeRoom: a Service has at most 1,000 endpoints that leave.
-func TestTheOldestMakeRoom(t *testing.T) {
+// TestGraceful_OldestMakeRoom: the oldest make room. A Service has at most 1,000 endpoints that leave.
+func TestGraceful_OldestMakeRoom(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		many := func(from, to int) (all []service.Endpoint) {
 			for i := from; i < to; i++ {
@@ -481,8 +487,8 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	})
 }
 
-// TestALookEndsSoon: a write does not wait for questions about all virtual servers.
-func TestALookEndsSoon(t *testing.T) {
+// TestGraceful_LookEndsSoon: a look ends soon. A write does not wait for questions about all virtual servers.
+func TestGraceful_LookEndsSoon(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		const services = 3*looksMax + 1
 		serve := func(endpoints int) {
@@ -531,9 +537,9 @@ func TestALookEndsSoon(t *testing.T) {
 	})
 }
 
-// TestATurnCostsWhatItChanges, however many Services have endpoints that leave, except for finding the place in the
-// queue.
-func TestATurnCostsWhatItChanges(t *testing.T) {
+// TestGraceful_TurnCostsWhatItChanges: a turn costs what it changes, however many Services have endpoints that
+// leave, except for finding the place in the queue.
+func TestGraceful_TurnCostsWhatItChanges(t *testing.T) {
 	// cost counts steps of a write that lets one more endpoint leave, of one that lets none, and of a look.
 	cost := func(services int) (leaves, elsewhere, look int) {
 		say(t, nil, func(t *testing.T, f *farewell) {

@@ -134,7 +134,7 @@ func (c *cluster) endpoint(i int) []service.Endpoint { return c.Endpoints(3)[i :
 
 // Source ranges bind processes of the node, whose packets IPVS has translated
 // before table filter sees them.
-func TestSourceRangesBindTheNode(t *testing.T) {
+func TestSourceRanges_BindNode(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
 		p.Cluster, p.SourceRanges = c.endpoint(2), []netip.Prefix{c.Allowed}
@@ -146,7 +146,8 @@ func TestSourceRangesBindTheNode(t *testing.T) {
 	})
 }
 
-func TestSourceRangesWithNode(t *testing.T) {
+// TestSourceRanges_WithNode: source ranges with node.
+func TestSourceRanges_WithNode(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
 		p.Cluster = c.endpoint(2)
@@ -159,7 +160,7 @@ func TestSourceRangesWithNode(t *testing.T) {
 
 // Without a local endpoint, pods and the node itself are served, and those outside
 // get no answer rather than one from an address that they did not ask.
-func TestExternalLocalWithoutLocal(t *testing.T) {
+func TestExternalLocal_WithoutLocalEndpoint(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
 		p.ExternalLocal, p.Cluster = true, c.endpoint(2)
@@ -207,7 +208,8 @@ func TestClusterIP(t *testing.T) {
 	})
 }
 
-func TestInternalLocalWithoutLocal(t *testing.T) {
+// TestInternalLocal_WithoutLocalEndpoint: internal local without local.
+func TestInternalLocal_WithoutLocalEndpoint(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
 		p.InternalLocal, p.Cluster = true, c.endpoint(2)
@@ -290,8 +292,9 @@ func TestKernelGraceful(t *testing.T) {
 	})
 }
 
-// TestAnEndpointLeavesAHashedService: while it has a connection, the other one serves the clients whose hash selects it.
-func TestAnEndpointLeavesAHashedService(t *testing.T) {
+// TestGraceful_EndpointLeavesHashedService: an endpoint leaves a hashed Service. While it has a connection, the
+// other one serves the clients whose hash selects it.
+func TestGraceful_EndpointLeavesHashedService(t *testing.T) {
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
 		eachKernel(t, func(t *testing.T, c *cluster) {
 			w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}, Inside: c.Do, DrainDeadline: time.Minute})

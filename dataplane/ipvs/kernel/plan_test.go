@@ -30,7 +30,8 @@ func inOrder(t *testing.T, log []string, texts ...string) {
 	}
 }
 
-func TestOrderInAWrite(t *testing.T) {
+// TestPlan_OrderInWrite: order in a write.
+func TestPlan_OrderInWrite(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	p := s.OpenPort()
 	p.SourceRanges = []netip.Prefix{s.Allowed}
@@ -49,7 +50,7 @@ func TestOrderInAWrite(t *testing.T) {
 
 // A frontend whose clients keep their addresses must never lead to endpoints
 // elsewhere, or their answers do not come back this way.
-func TestPolicyChangesAroundTheServers(t *testing.T) {
+func TestPlan_PolicyChangesAroundServers(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	cluster, local := s.OpenPort(), s.OpenPort()
 	local.ExternalLocal, local.Local = true, s.Endpoints(1)
@@ -86,10 +87,9 @@ func serves(reals []wire.Real) bool {
 	return slices.ContainsFunc(reals, func(r wire.Real) bool { return r.Weight > 0 })
 }
 
-// TestDiffLeadsFromOneServerToAnother carries out what diff says: the kernel rejects
-// nothing, holds what both want and serves at any time, and in the end it holds what
-// is wanted.
-func TestDiffLeadsFromOneServerToAnother(t *testing.T) {
+// TestDiff_FromServerToServer: diff leads from one server to another carries out what diff says: the kernel
+// rejects nothing, holds what both want and serves at any time, and in the end it holds what is wanted.
+func TestDiff_FromServerToServer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		before, after := random(r), random(r)
@@ -124,7 +124,8 @@ func TestDiffLeadsFromOneServerToAnother(t *testing.T) {
 	}
 }
 
-func TestDiffOfAbsentServers(t *testing.T) {
+// TestDiff_AbsentServers: diff of absent servers.
+func TestDiff_AbsentServers(t *testing.T) {
 	s := random(rand.New(rand.NewPCG(1, 2)))
 	if come, goes := diff(nil, nil); len(come)+len(goes) > 0 {
 		t.Error(come, goes)

@@ -23,7 +23,7 @@ import (
 
 // Every rule is printed back by the tools byte for byte: both variants, both
 // families.
-func TestKernelPrintsWhatWasRendered(t *testing.T) {
+func TestKernelText_PrintedAsRendered(t *testing.T) {
 	for _, family := range service.Families {
 		for _, variant := range []string{"legacy", "nft"} {
 			for _, c := range rendertest.IPVS {
@@ -44,7 +44,7 @@ func TestKernelPrintsWhatWasRendered(t *testing.T) {
 }
 
 // Every set and entry is printed back by ipset byte for byte.
-func TestKernelPrintsEntries(t *testing.T) {
+func TestKernelText_PrintedEntries(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			k := newTestNode(t, family, "nft")

@@ -112,7 +112,7 @@ func TestKernelWriter(t *testing.T) {
 
 // Each writer is told of its own family's addresses, and of nothing that either has
 // done.
-func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {
+func TestKernelWatch_TellsStrangersFromWriters(t *testing.T) {
 	s, namespace := newKernelStand(t, service.IPv6, Config{})
 	s.want(s.scaffold())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -198,10 +198,9 @@ func (s *stand) many(count, endpoints int) []owned {
 	return all
 }
 
-// TestKernelWorkOfAChange counts what a cold start takes with 100 Services and with
-// 10,000, and what one endpoint that leaves takes beside them. What is there is listed
-// once, before the first write.
-func TestKernelWorkOfAChange(t *testing.T) {
+// TestKernelWriter_WorkPerChange counts what a cold start takes with 100 Services and with 10,000, and what one
+// endpoint that leaves takes beside them. What is there is listed once, before the first write.
+func TestKernelWriter_WorkPerChange(t *testing.T) {
 	const endpoints = 10
 	// A Service is a virtual server, its real ones, an address and at most two entries.
 	const perService, scaffold = 1 + endpoints + 1 + 2, 200

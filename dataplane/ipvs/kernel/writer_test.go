@@ -17,7 +17,7 @@ import (
 )
 
 // A change of one endpoint is one request, whatever else is there, and asks nothing.
-func TestWorkOfAChange(t *testing.T) {
+func TestWriter_WorkPerChange(t *testing.T) {
 	var written []dataplane.Written
 	for _, services := range []int{1, 200} {
 		s, k := newFakeStand(t, service.IPv4, Config{})
@@ -49,7 +49,7 @@ func fails(text string, err error) func(string) error {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
+func TestWriter_Outcomes(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		err   error
@@ -82,7 +82,7 @@ func TestOutcomes(t *testing.T) {
 
 // A socket on which an answer was lost is given up, for one that comes late would be
 // taken for another's.
-func TestALostAnswerEndsTheConnection(t *testing.T) {
+func TestWriter_LostAnswerEndsConnection(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	k.fault = fails("create", wire.ErrUnanswered)
 	receipt := s.write(s.changes(s.scaffold()))
@@ -100,7 +100,8 @@ func TestALostAnswerEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestWhatRefersToTheRejectedIsNotTried(t *testing.T) {
+// TestWriter_SkipsReferrersOfRejected: what refers to the rejected is not tried.
+func TestWriter_SkipsReferrersOfRejected(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	rejected := "create " + render.SetName(s.Family, render.SetLoadBalancerFW)
 	k.fault = fails(rejected, &wire.SetRejection{What: "create", Reason: wire.ErrUnsupported})
@@ -124,7 +125,8 @@ func TestWhatRefersToTheRejectedIsNotTried(t *testing.T) {
 	s.want(all...)
 }
 
-func TestRejectedRulesAreTold(t *testing.T) {
+// TestWriter_ReportsRejectedRules: rejected rules are told.
+func TestWriter_ReportsRejectedRules(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	k.fault = fails("rule nat KUBE-SERVICES", errors.New("no such match"))
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
@@ -136,7 +138,8 @@ func TestRejectedRulesAreTold(t *testing.T) {
 	s.want(all...)
 }
 
-func TestAnotherKindOfDeviceIsToldOf(t *testing.T) {
+// TestWriter_ReportsWrongDeviceType: another kind of device is told of.
+func TestWriter_ReportsWrongDeviceType(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	k.wrong = true
 	s.read()
@@ -146,7 +149,8 @@ func TestAnotherKindOfDeviceIsToldOf(t *testing.T) {
 	}
 }
 
-func TestACancelledWrite(t *testing.T) {
+// TestWriter_CancelledWrite: a cancelled write.
+func TestWriter_CancelledWrite(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	k.fault = func(line string) error {
@@ -168,7 +172,8 @@ func TestACancelledWrite(t *testing.T) {
 	}
 }
 
-func TestIdentitiesOfOthersAreRejected(t *testing.T) {
+// TestWriter_RejectsForeignIdentities: identities of others are rejected.
+func TestWriter_RejectsForeignIdentities(t *testing.T) {
 	s, _ := newFakeStand(t, service.IPv4, Config{})
 	for _, o := range []dataplane.Object{
 		{ID: dataplane.ID{Container: render.ContainerAddress, Name: "x"}},
@@ -185,7 +190,8 @@ func TestIdentitiesOfOthersAreRejected(t *testing.T) {
 	}
 }
 
-func TestForeignForwardingIsPutRight(t *testing.T) {
+// TestWriter_CorrectsForeignForwarding: foreign forwarding is put right.
+func TestWriter_CorrectsForeignForwarding(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 	s.want(all...)
@@ -202,7 +208,8 @@ func TestForeignForwardingIsPutRight(t *testing.T) {
 	s.want(all...)
 }
 
-func TestNearlyFullSetsAreTold(t *testing.T) {
+// TestWriter_ReportsNearlyFullSets: nearly full sets are told.
+func TestWriter_ReportsNearlyFullSets(t *testing.T) {
 	var told []SetLevel
 	s, k := newFakeStand(t, service.IPv4, Config{NearlyFull: func(l SetLevel) { told = append(told, l) }})
 	all := []owned{s.scaffold(), s.serviceOf("0", s.clusterIP(0, 1))}
@@ -247,10 +254,10 @@ func (k *fakeKernel) rename(from, to string) {
 	}
 }
 
-// TestRulesAlwaysAskWhatIsWhole: while the sets of another release, or of kube-proxy, are exchanged,
-// every rule finds a set with the entries of the Services that are served, and none that a former
-// process has left.
-func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
+// TestWriter_RulesAlwaysAskWholeSets: rules always ask what is whole. While the sets of another release, or of
+// kube-proxy, are exchanged, every rule finds a set with the entries of the Services that are served, and none
+// that a former process has left.
+func TestWriter_RulesAlwaysAskWholeSets(t *testing.T) {
 	for _, family := range service.Families {
 		for _, other := range []string{setPrefixes[family] + "CLUSTER-IP-012def", setPrefixes[family] + "CLUSTER-IP"} {
 			s, k := newFakeStand(t, family, Config{})
@@ -299,7 +306,8 @@ func (r watchedRules) Watch(ctx context.Context, changed func(dataplane.ForeignP
 	return context.Cause(ctx)
 }
 
-func TestWatchListensToBoth(t *testing.T) {
+// TestWatch_RulesAndDevice: watch listens to both.
+func TestWatch_RulesAndDevice(t *testing.T) {
 	for _, fail := range []error{nil, errors.New("no more")} {
 		k := newFakeKernel()
 		w := newWriter(service.IPv4, Config{Rules: watchedRules{fakeRules{k}, fail}}, fakeDevice{k}, k.open)

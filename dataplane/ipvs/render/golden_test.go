@@ -11,7 +11,7 @@ import (
 
 // Every feature in both families. The kernel test holds the same texts against
 // the tools.
-func TestRenderGolden(t *testing.T) {
+func TestRender_Golden(t *testing.T) {
 	for _, c := range rendertest.IPVS {
 		t.Run(c.Name, func(t *testing.T) {
 			var b strings.Builder

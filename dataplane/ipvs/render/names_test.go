@@ -9,7 +9,7 @@ import (
 )
 
 // The kernel cuts nothing: a longer name is rejected.
-func TestSetNames(t *testing.T) {
+func TestSetName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, family := range service.Families {
 		for _, set := range Sets(family) {
@@ -27,8 +27,8 @@ func TestSetNames(t *testing.T) {
 	}
 }
 
-// TestNamesOfOthers: sets of another release and of kube-proxy are known by their names.
-func TestNamesOfOthers(t *testing.T) {
+// TestWordOf_NamesOfOthers: names of others. Sets of another release and of kube-proxy are known by their names.
+func TestWordOf_NamesOfOthers(t *testing.T) {
 	for name, want := range map[string]string{
 		SetName(service.IPv4, setClusterIP): setClusterIP, "KUBE-LB-LOCAL-012def": SetLoadBalancerLocal,
 		"KUBE-LOAD-BALANCER-LOCAL": SetLoadBalancerLocal, "KUBE-NO-LOCAL-ENDPOINTS": setNoLocalEndpoints,
@@ -48,7 +48,8 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 }
 
-func TestSetsAreOfTheirFamily(t *testing.T) {
+// TestSets_OfTheirFamily: sets are of their family.
+func TestSets_OfTheirFamily(t *testing.T) {
 	for _, family := range service.Families {
 		for _, set := range Sets(family) {
 			want := setFamilies[family]
@@ -63,7 +64,7 @@ func TestSetsAreOfTheirFamily(t *testing.T) {
 }
 
 // kube-proxy finds its jumps by these very words.
-func TestHooksAreThoseOfKubeProxy(t *testing.T) {
+func TestHookRows_MatchKubeProxy(t *testing.T) {
 	var got []string
 	for _, h := range HookRows() {
 		got = append(got, h.Table+" "+h.Chain+" "+h.Text())

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestServerIDs(t *testing.T) {
+func TestServerID(t *testing.T) {
 	for name, want := range map[string]service.Frontend{
 		"tcp 10.0.0.1:80":  {Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
 		"udp [fd00::1]:53": {Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: service.UDP},
@@ -33,7 +33,7 @@ func TestServerIDs(t *testing.T) {
 	}
 }
 
-func TestAddressIDs(t *testing.T) {
+func TestAddressID(t *testing.T) {
 	for _, text := range []string{"10.0.0.1", "fd00::1"} {
 		addr := netip.MustParseAddr(text)
 		id := AddressID(addr)
@@ -48,7 +48,7 @@ func TestAddressIDs(t *testing.T) {
 	}
 }
 
-func TestSetObjects(t *testing.T) {
+func TestSetObject(t *testing.T) {
 	for _, c := range []struct {
 		set  wire.SetSpec
 		body string
@@ -89,7 +89,8 @@ func TestEntryObjects(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreNoEntriesAreOfNoFrontend(t *testing.T) {
+// TestNaming_IgnoresNonEntries: names that are no entries are of no frontend.
+func TestNaming_IgnoresNonEntries(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: entriesPrefix + SetName(service.IPv4, setClusterIP), Name: ""}, {Container: entriesPrefix + SetName(service.IPv4, setClusterIP), Name: "10.0.0.1"},
 		{Container: entriesPrefix + SetName(service.IPv4, setClusterIP), Name: "10.0.0.1,80"}, {Container: entriesPrefix + SetName(service.IPv4, setClusterIP), Name: "10.0.0.1,tcp:x"},

@@ -20,7 +20,7 @@ const quickSeeds = 500
 
 // Whatever the Service, what is rendered can be read again, has its sets and
 // device, and does not depend on the order of ports with frontends of their own.
-func TestRenderQuick(t *testing.T) {
+func TestRender_Quick(t *testing.T) {
 	for seed := range uint64(quickSeeds) {
 		family := service.Families[seed%2]
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -20,7 +20,7 @@ import (
 )
 
 // A view without ports of the family renders to nothing, health port included.
-func TestRenderNothing(t *testing.T) {
+func TestRender_Nothing(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	view := w.View(w.OpenPort())
 	view.HealthCheckNodePort = 32000
@@ -30,9 +30,10 @@ func TestRenderNothing(t *testing.T) {
 	}
 }
 
-// TestServerAddressesAreNotBound: an external IP or a load balancer's that is the API server's stays where it is.
-// ClusterIPs are bound in any case, and all frontends have their virtual servers.
-func TestServerAddressesAreNotBound(t *testing.T) {
+// TestRender_APIServerAddressesNotBound: server addresses are not bound. An external IP or a load balancer's that
+// is the API server's stays where it is. ClusterIPs are bound in any case, and all frontends have their virtual
+// servers.
+func TestRender_APIServerAddressesNotBound(t *testing.T) {
 	for _, family := range service.Families {
 		w := rendertest.WorldOf(family)
 		port := w.OpenPort()
@@ -59,7 +60,7 @@ func TestServerAddressesAreNotBound(t *testing.T) {
 
 // Equal views render to equal objects, and what else was rendered before does not
 // matter.
-func TestRenderIsPure(t *testing.T) {
+func TestRender_IsPure(t *testing.T) {
 	for _, c := range rendertest.IPVS {
 		for _, family := range service.Families {
 			first := rendertest.RenderIPVS(c, family)
@@ -74,7 +75,7 @@ func TestRenderIsPure(t *testing.T) {
 
 // The scaffold holds nothing that follows from a Service: no Service changes a
 // rule.
-func TestServicesRenderNoRules(t *testing.T) {
+func TestRender_ServicesAddNoRules(t *testing.T) {
 	for _, c := range rendertest.IPVS {
 		if strings.HasPrefix(c.Name, "scaffold") {
 			continue
@@ -90,7 +91,7 @@ func TestServicesRenderNoRules(t *testing.T) {
 }
 
 // An object names the chains and sets that it uses, and they exist.
-func TestRefsAreWhatIsNeeded(t *testing.T) {
+func TestRender_RefsAreWhatIsUsed(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range rendertest.IPVS {
 			checkRefs(t, c.Name, scaffoldOf(family), rendertest.RenderIPVS(c, family))
@@ -135,7 +136,7 @@ func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) 
 
 // Two ports of one Service that claim the same frontend: the first stays, with its
 // own endpoints.
-func TestFirstPortKeepsFrontend(t *testing.T) {
+func TestRender_FirstPortKeepsFrontend(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	first, second := w.Port(), w.Port()
 	second.Name, first.Cluster, second.Cluster = "other", w.Endpoints(1), w.Endpoints(2)
@@ -149,8 +150,9 @@ func TestFirstPortKeepsFrontend(t *testing.T) {
 	}
 }
 
-// TestTheDeadlineOfTheModeIsNotSaid: the body has that of a Service alone, so that most Services have none.
-func TestTheDeadlineOfTheModeIsNotSaid(t *testing.T) {
+// TestRender_ModeDeadlineOmitted: the deadline of the mode is not said. The body has that of a Service alone, so
+// that most Services have none.
+func TestRender_ModeDeadlineOmitted(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	renderer := render.NewRenderer(service.IPv4, render.Options{DrainDeadline: time.Minute})
 	for drain, want := range map[service.Drain]string{
@@ -186,7 +188,7 @@ func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
 
 // However many endpoints there are, the number of objects is that of frontends, and
 // what the endpoints on this node add.
-func TestObjectsPerEndpoint(t *testing.T) {
+func TestRender_ObjectsPerEndpoint(t *testing.T) {
 	counts := map[int]int{}
 	for _, n := range []int{1, 10, 1000} {
 		view, facts := manyEndpoints(n)
@@ -228,7 +230,7 @@ func listing(objects []dataplane.Object) string {
 }
 
 // A sweep finds every chain that is rendered, and no built-in one.
-func TestRenderedChainsAreOurs(t *testing.T) {
+func TestRender_ChainsAreOurs(t *testing.T) {
 	renderer := render.NewRenderer(service.IPv4, render.Options{MasqueradeBit: 14})
 	chains := 0
 	for _, o := range renderer.Node(rendertest.WorldOf(service.IPv4).Facts()) {
@@ -255,9 +257,10 @@ func TestRenderedChainsAreOurs(t *testing.T) {
 	}
 }
 
-// TestEveryObjectThatIsRenderedIsKnown: each entry is in a set of kinds, and is of a frontend exactly where
-// kinds says so. The entries of a set that is forgotten there would be taken for facts that Services share.
-func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
+// TestRender_EveryObjectIsKnown: every object that is rendered is known. Each entry is in a set of kinds, and is
+// of a frontend exactly where kinds says so. The entries of a set that is forgotten there would be taken for facts
+// that Services share.
+func TestRender_EveryObjectIsKnown(t *testing.T) {
 	for _, family := range service.Families {
 		seen := map[string]bool{}
 		for _, c := range rendertest.IPVS {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestServerBodies(t *testing.T) {
+func TestParseServer_BodyRoundTrip(t *testing.T) {
 	frontend := service.Frontend{Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: service.UDP}
 	real1, real2 := netip.MustParseAddrPort("[fd00::a]:8080"), netip.MustParseAddrPort("[fd00::b]:8080")
 	for body, server := range map[string]Server{
@@ -40,7 +40,7 @@ func TestServerBodies(t *testing.T) {
 }
 
 // What is not in the one form that is printed is rejected.
-func TestServerBodiesThatAreNone(t *testing.T) {
+func TestParseServer_InvalidBodies(t *testing.T) {
 	id := dataplane.ID{Container: "server", Name: "tcp 10.0.0.1:80"}
 	for _, body := range []string{
 		"", "rr", "rr 0x0", " 0x0 0", "rr 0 0", "rr 0x00 0", "rr 0xG 0", "rr 0x0 -1", "rr 0x0 01", "rr 0x0 0 0", "rr 0x0 0 1 1",

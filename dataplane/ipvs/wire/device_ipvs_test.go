@@ -132,8 +132,8 @@ func addrs(texts ...string) []netip.Addr {
 	return all
 }
 
-// TestTheDevice from nothing to nothing, and nothing of it is news to us.
-func TestTheDevice(t *testing.T) {
+// TestDevice_Lifecycle from nothing to nothing, and nothing of it is news to us.
+func TestDevice_Lifecycle(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.expect(unix.AF_INET, nil, nil)
 	w.allDone(w.Remove(t.Context(), addrs("10.0.0.1")))
@@ -183,9 +183,9 @@ func TestTheDevice(t *testing.T) {
 	w.quiet("everything was ours")
 }
 
-// TestAddressesOfTheHost: an address can be on both; those that every host has do
-// not count, and neither does a network on our device.
-func TestAddressesOfTheHost(t *testing.T) {
+// TestDevice_AddressesOfHost: addresses of the host. An address can be on both; those that every host has do not
+// count, and neither does a network on our device.
+func TestDevice_AddressesOfHost(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ensure()
 	w.ip("link", "add", "eth7", "type", "dummy")
@@ -201,7 +201,8 @@ func TestAddressesOfTheHost(t *testing.T) {
 	w.quiet("the device itself has not changed but for our part")
 }
 
-func TestAnotherKindOfDevice(t *testing.T) {
+// TestDevice_WrongType: another kind of device.
+func TestDevice_WrongType(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ip("link", "add", DeviceName, "type", "bridge")
 	w.ip("addr", "add", "10.0.0.2/32", "dev", DeviceName)
@@ -220,8 +221,8 @@ func TestAnotherKindOfDevice(t *testing.T) {
 	w.expect(unix.AF_INET, nil, []string{"10.0.0.2"})
 }
 
-// TestOthers: each change by another program is announced.
-func TestOthers(t *testing.T) {
+// TestDevice_ForeignChangesAnnounced: each change by another program is announced.
+func TestDevice_ForeignChangesAnnounced(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ensure()
 	w.allDone(w.Add(t.Context(), addrs("10.0.0.1", "fd00::1")))
@@ -259,8 +260,8 @@ func TestOthers(t *testing.T) {
 	w.quiet("our repair")
 }
 
-// TestManyAddresses: all their announcements are known to be ours.
-func TestManyAddresses(t *testing.T) {
+// TestDevice_ManyAddresses: all their announcements are known to be ours.
+func TestDevice_ManyAddresses(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ensure()
 	var all []netip.Addr

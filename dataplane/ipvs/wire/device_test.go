@@ -18,7 +18,8 @@ var (
 	six   = netip.MustParseAddr("fd00::1")
 )
 
-func TestWhichAddressesCount(t *testing.T) {
+// TestDevice_CountedAddresses: which addresses count.
+func TestDevice_CountedAddresses(t *testing.T) {
 	for text, want := range map[string]bool{
 		"10.0.0.1": true, "169.254.20.10": true, "fd00::1": true, "127.0.0.1": false, "::1": false, "fe80::1": false,
 	} {
@@ -47,7 +48,7 @@ func announcedLink(kind uint16, index int, name string) netlink.Message {
 	return netlink.Message{Kind: kind, Payload: data}
 }
 
-func TestWhoseChange(t *testing.T) {
+func TestDevice_ForeignChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		m    netlink.Message
 		want bool
@@ -77,8 +78,8 @@ func TestWhoseChange(t *testing.T) {
 	}
 }
 
-// TestWhileTheDeviceIsMissing: others that make it are news, and making it is not.
-func TestWhileTheDeviceIsMissing(t *testing.T) {
+// TestDevice_WhileMissing: while the device is missing. Others that make it are news, and making it is not.
+func TestDevice_WhileMissing(t *testing.T) {
 	d := &Device{held: map[netip.Addr]struct{}{}}
 	made := announcedLink(unix.RTM_NEWLINK, 7, DeviceName)
 	if !d.foreign(made) {
@@ -95,7 +96,8 @@ func TestWhileTheDeviceIsMissing(t *testing.T) {
 	}
 }
 
-func TestWhatWeHold(t *testing.T) {
+// TestDevice_HeldAddresses: what we hold.
+func TestDevice_HeldAddresses(t *testing.T) {
 	d := &Device{index: 7, held: map[netip.Addr]struct{}{}}
 	holds := func(when string, want ...netip.Addr) {
 		t.Helper()
@@ -116,7 +118,7 @@ func TestWhatWeHold(t *testing.T) {
 	holds("with another device")
 }
 
-func TestResults(t *testing.T) {
+func TestDevice_Results(t *testing.T) {
 	d := &Device{index: 7, held: map[netip.Addr]struct{}{}}
 	for name, c := range map[string]struct {
 		adding  bool
@@ -142,8 +144,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestOneFamily: another Device keeps the addresses of the other family.
-func TestOneFamily(t *testing.T) {
+// TestDevice_OneFamily: another Device keeps the addresses of the other family.
+func TestDevice_OneFamily(t *testing.T) {
 	for family, want := range map[int]map[netip.Addr]bool{
 		unix.AF_UNSPEC: {four: true, six: true},
 		unix.AF_INET:   {four: true, six: false},

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestEntriesAsText(t *testing.T) {
+// TestEntry_Text: entries as text.
+func TestEntry_Text(t *testing.T) {
 	for _, c := range []struct {
 		kind SetType
 		text string
@@ -38,8 +39,8 @@ func TestEntriesAsText(t *testing.T) {
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// TestOtherSpellings: they are the same entries, which are printed in one way.
-func TestOtherSpellings(t *testing.T) {
+// TestEntry_OtherSpellings: they are the same entries, which are printed in one way.
+func TestEntry_OtherSpellings(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.1,tcp:80,203.0.113.77/25":  "10.0.0.1,tcp:80,203.0.113.0/25",
 		"10.0.0.1,6:80,203.0.113.77/32":    "10.0.0.1,tcp:80,203.0.113.77",
@@ -51,7 +52,7 @@ func TestOtherSpellings(t *testing.T) {
 	}
 }
 
-func TestNoEntries(t *testing.T) {
+func TestParseEntry_Invalid(t *testing.T) {
 	for text, kinds := range map[string][]SetType{
 		"":                               {HashIP, HashIPPort, HashIPPortIP, HashIPPortNet, BitmapPort},
 		"10.0.0.1":                       {HashIPPort, HashIPPortIP, HashIPPortNet, BitmapPort},
@@ -122,9 +123,9 @@ var everyKind = []SetSpec{
 	{Type: BitmapPort},
 }
 
-// TestEntriesComeBack: an entry is the same after having been text, and after
-// having been bytes.
-func TestEntriesComeBack(t *testing.T) {
+// TestEntry_RoundTrip: entries come back. An entry is the same after having been text, and after having been
+// bytes.
+func TestEntry_RoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, kind := range everyKind {
 		for range 2000 {
@@ -139,9 +140,9 @@ func TestEntriesComeBack(t *testing.T) {
 	}
 }
 
-// TestEntriesOfOtherTypes: bytes of one type are no entry of another, except that
-// an address is also a network.
-func TestEntriesOfOtherTypes(t *testing.T) {
+// TestEntry_OtherTypes: entries of other types. Bytes of one type are no entry of another, except that an address
+// is also a network.
+func TestEntry_OtherTypes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, from := range everyKind {
 		for _, to := range everyKind {

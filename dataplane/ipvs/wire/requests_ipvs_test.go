@@ -130,9 +130,8 @@ func many(family service.Family, count int) []service.Frontend {
 	return frontends
 }
 
-// TestEveryRequest makes, changes and removes virtual and real servers of each family and
-// protocol.
-func TestEveryRequest(t *testing.T) {
+// TestServerWriter_EveryRequest makes, changes and removes virtual and real servers of each family and protocol.
+func TestServerWriter_EveryRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name, addr, first, second, mask string
 		protocol                        service.Protocol
@@ -167,9 +166,9 @@ func TestEveryRequest(t *testing.T) {
 	}
 }
 
-// TestRejections: what exists cannot be added, what does not cannot be changed or removed, and
-// the caller can tell.
-func TestRejections(t *testing.T) {
+// TestServerWriter_Rejections: what exists cannot be added, what does not cannot be changed or removed, and the
+// caller can tell.
+func TestServerWriter_Rejections(t *testing.T) {
 	w := newServerWorld(t)
 	f, other := frontend("10.96.0.1", 80, service.TCP), frontend("10.96.0.2", 80, service.TCP)
 	addr, another := netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.0.2:8080")
@@ -204,9 +203,9 @@ func TestRejections(t *testing.T) {
 	w.expect(line, line+" > 10.0.0.1:8080 weight 1 forwarding 0")
 }
 
-// TestThousandsInOneCall: of 10,000 requests every third is rejected. Each has its own
-// outcome, and there are few sends.
-func TestThousandsInOneCall(t *testing.T) {
+// TestServerWriter_ThousandsInOneCall: thousands in one call. Of 10,000 requests every third is rejected. Each has
+// its own outcome, and there are few sends.
+func TestServerWriter_ThousandsInOneCall(t *testing.T) {
 	w := newServerWorld(t)
 	const count = 10_000
 	frontends := many(service.IPv4, count)
@@ -237,9 +236,9 @@ func TestThousandsInOneCall(t *testing.T) {
 	}
 }
 
-// TestLostAnswersToRequests: if rejections do not fit into the receive buffer, those that
-// arrived are certain and all others unknown. The next call is as any other.
-func TestLostAnswersToRequests(t *testing.T) {
+// TestServerWriter_LostAnswers: lost answers to requests. If rejections do not fit into the receive buffer, those
+// that arrived are certain and all others unknown. The next call is as any other.
+func TestServerWriter_LostAnswers(t *testing.T) {
 	w := newServerWorld(t)
 	err := w.node.Do(func() error {
 		socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_GENERIC, SendBytes: sendBytes, ReceiveBytes: 8 << 10})
@@ -280,8 +279,8 @@ func TestLostAnswersToRequests(t *testing.T) {
 	w.expect()
 }
 
-// TestEndedContext: nothing is sent after its end.
-func TestEndedContext(t *testing.T) {
+// TestServers_EndedContext: nothing is sent after its end.
+func TestServers_EndedContext(t *testing.T) {
 	w := newServerWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

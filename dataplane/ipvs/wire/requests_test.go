@@ -52,9 +52,9 @@ func unhex(t *testing.T, text string) []byte {
 	return b
 }
 
-// TestRequestBytes spells messages out, as a little-endian machine has them: to family
-// 0x1c and without a sequence number.
-func TestRequestBytes(t *testing.T) {
+// TestRequest_Bytes spells messages out, as a little-endian machine has them: to family 0x1c and without a
+// sequence number.
+func TestRequest_Bytes(t *testing.T) {
 	v4, v6 := frontend("10.96.0.1", 80, service.TCP), frontend("fd96::1", 443, service.UDP)
 	addr4, addr6 := netip.MustParseAddrPort("10.0.0.2:8080"), netip.MustParseAddrPort("[fd10::2]:53")
 	const identity4 = `
@@ -134,7 +134,8 @@ func TestRequestBytes(t *testing.T) {
 	}
 }
 
-func TestRequestsAsText(t *testing.T) {
+// TestRequest_Text: requests as text.
+func TestRequest_Text(t *testing.T) {
 	f, addr := frontend("10.96.0.1", 80, service.TCP), netip.MustParseAddrPort("10.0.0.2:8080")
 	for want, r := range map[string]Request{
 		"add virtual server 10.96.0.1:80/tcp":                  newService(Service{Frontend: f}),
@@ -153,9 +154,9 @@ func TestRequestsAsText(t *testing.T) {
 	}
 }
 
-// TestPack: no send has more bytes or requests than fit, but one request at least;
-// all are sent in order, and the last of each send asks for an answer.
-func TestPack(t *testing.T) {
+// TestServerWriter_Pack: no send has more bytes or requests than fit, but one request at least; all are sent in
+// order, and the last of each send asks for an answer.
+func TestServerWriter_Pack(t *testing.T) {
 	var requests []Request
 	for i := range 100 {
 		f := frontend("10.96.0.1", uint16(i), service.TCP)
@@ -199,7 +200,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-func TestRejectionText(t *testing.T) {
+func TestRejection_Text(t *testing.T) {
 	f, addr := frontend("10.96.0.1", 80, service.TCP), netip.MustParseAddrPort("10.0.0.2:8080")
 	for _, tt := range []struct {
 		rejection       Rejection

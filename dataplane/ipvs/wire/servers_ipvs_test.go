@@ -26,9 +26,9 @@ func TestAvailable(t *testing.T) {
 	}
 }
 
-// TestListsOfThousands: 10,000 virtual servers of two families with real servers come back
-// as they were written.
-func TestListsOfThousands(t *testing.T) {
+// TestServers_ListThousands: lists of thousands. 10,000 virtual servers of two families with real servers come
+// back as they were written.
+func TestServers_ListThousands(t *testing.T) {
 	w := newServerWorld(t)
 	want := map[service.Frontend]Service{}
 	var requests []Request
@@ -64,8 +64,8 @@ func TestListsOfThousands(t *testing.T) {
 	}
 }
 
-// TestListOfThousandsOfRealServers takes several datagrams for one virtual server.
-func TestListOfThousandsOfRealServers(t *testing.T) {
+// TestServers_ListThousandsOfRealServers takes several datagrams for one virtual server.
+func TestServers_ListThousandsOfRealServers(t *testing.T) {
 	w := newServerWorld(t)
 	f := frontend("10.96.0.1", 80, service.TCP)
 	requests := []Request{newService(Service{Frontend: f, Scheduler: "rr"})}
@@ -88,8 +88,8 @@ func TestListOfThousandsOfRealServers(t *testing.T) {
 	}
 }
 
-// TestOne reads, makes and removes single virtual servers, also some that do not exist.
-func TestOne(t *testing.T) {
+// TestServers_SingleServer reads, makes and removes single virtual servers, also some that do not exist.
+func TestServers_SingleServer(t *testing.T) {
 	w := newServerWorld(t)
 	s := Service{Frontend: frontend("fd96::1", 443, service.UDP), Scheduler: "sh", Flags: onePacket | SchedulerFlag1, Timeout: 0}
 	if err := w.Create(s); err != nil {
@@ -119,9 +119,8 @@ func TestOne(t *testing.T) {
 	}
 }
 
-// TestOthersServers: what others made is read as it is, and what has no frontend is left
-// out.
-func TestOthersServers(t *testing.T) {
+// TestServers_ForeignServers: what others made is read as it is, and what has no frontend is left out.
+func TestServers_ForeignServers(t *testing.T) {
 	w := newServerWorld(t)
 	made := &ipvs.Service{
 		AddressFamily: unix.AF_INET, Protocol: unix.IPPROTO_TCP, Address: netip.MustParseAddr("10.96.0.1").AsSlice(), Port: 80,
@@ -156,8 +155,8 @@ func TestOthersServers(t *testing.T) {
 	w.expect()
 }
 
-// TestTimeouts: 0 keeps what is; parts of a second are rounded up.
-func TestTimeouts(t *testing.T) {
+// TestServers_Timeouts: 0 keeps what is; parts of a second are rounded up.
+func TestServers_Timeouts(t *testing.T) {
 	w := newServerWorld(t)
 	before, err := w.judge.GetConfig()
 	if err != nil || before.TimeoutTCP == 0 || before.TimeoutUDP == 0 {
@@ -179,9 +178,9 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreCounted: a connection through a virtual server counts at its real
-// server and in the counters.
-func TestConnectionsAreCounted(t *testing.T) {
+// TestServers_ConnectionsAreCounted: connections are counted. A connection through a virtual server counts at its
+// real server and in the counters.
+func TestServers_ConnectionsAreCounted(t *testing.T) {
 	w := newServerWorld(t)
 	backend, err := netnstest.StartBackend(w.node, "b", netip.MustParseAddrPort("127.0.0.1:8080"))
 	if err != nil {

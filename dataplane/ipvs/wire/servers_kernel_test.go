@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestFamilyThatIsMissing looks up a family that no kernel has, and one that every kernel
+// TestLookUp_MissingFamily: family that is missing looks up a family that no kernel has, and one that every kernel
 // has.
-func TestFamilyThatIsMissing(t *testing.T) {
+func TestLookUp_MissingFamily(t *testing.T) {
 	if _, err := lookUp("NO-SUCH-FAMILY"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "ip_vs") {
 		t.Errorf("got %v", err)
 	}
@@ -18,9 +18,9 @@ func TestFamilyThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestKernelWithoutIPVS: opening a connection fails with the reason if the kernel has no
-// IPVS, and succeeds otherwise.
-func TestKernelWithoutIPVS(t *testing.T) {
+// TestKernelOpenServers_WithoutIPVS: kernel without IPVS. Opening a connection fails with the reason if the kernel
+// has no IPVS, and succeeds otherwise.
+func TestKernelOpenServers_WithoutIPVS(t *testing.T) {
 	available := Available()
 	servers, err := OpenServers()
 	if errors.Is(err, ErrUnavailable) != errors.Is(available, ErrUnavailable) {

@@ -136,9 +136,9 @@ func randomEntries(kind SetSpec, count int) []Entry {
 	return all
 }
 
-// TestEveryType: what we write, ipset(8) prints as our text; what it writes, we
-// read; repeating is harmless, and what is deleted is gone.
-func TestEveryType(t *testing.T) {
+// TestSets_EveryType: what we write, ipset(8) prints as our text; what it writes, we read; repeating is harmless,
+// and what is deleted is gone.
+func TestSets_EveryType(t *testing.T) {
 	w := newSetWorld(t)
 	for i, kind := range everyKind {
 		spec := kind
@@ -182,9 +182,9 @@ func TestEveryType(t *testing.T) {
 	}
 }
 
-// TestASetOfTheToolIsTheSame: ours and the tool's are of one kind for the kernel,
+// TestSets_SameAsToolSet: a set of the tool is the same. Ours and the tool's are of one kind for the kernel,
 // although the revisions differ, so that either can repeat the other's creation.
-func TestASetOfTheToolIsTheSame(t *testing.T) {
+func TestSets_SameAsToolSet(t *testing.T) {
 	w := newSetWorld(t)
 	spec := SetSpec{Name: "A", Type: HashIPPort, Family: Inet, MaxElem: 65536}
 	w.run("", "ipset", "create", "A", "hash:ip,port", "maxelem", "65536")
@@ -205,9 +205,9 @@ func TestASetOfTheToolIsTheSame(t *testing.T) {
 	}
 }
 
-// TestEachEntryHasItsResult: rejected entries among good ones, in one set and in
-// several, do not hinder the others.
-func TestEachEntryHasItsResult(t *testing.T) {
+// TestSets_ResultPerEntry: each entry has its result. Rejected entries among good ones, in one set and in several,
+// do not hinder the others.
+func TestSets_ResultPerEntry(t *testing.T) {
 	w := newSetWorld(t)
 	w.allDone(w.Create(t.Context(), []SetSpec{
 		{Name: "A", Type: HashIPPort, Family: Inet}, {Name: "B", Type: HashIPPort, Family: Inet6}, {Name: "P", Type: BitmapPort},
@@ -251,9 +251,8 @@ func TestEachEntryHasItsResult(t *testing.T) {
 	}
 }
 
-// TestAFullSet takes as many as fit, says which do not, and takes again those
-// that it has.
-func TestAFullSet(t *testing.T) {
+// TestSets_FullSet takes as many as fit, says which do not, and takes again those that it has.
+func TestSets_FullSet(t *testing.T) {
 	w := newSetWorld(t)
 	kind := SetSpec{Name: "A", Type: HashIPPortNet, Family: Inet, MaxElem: 700}
 	w.allDone(w.Create(t.Context(), []SetSpec{kind}))
@@ -279,9 +278,9 @@ func TestAFullSet(t *testing.T) {
 	}
 }
 
-// TestRulesAskSets: a rule of iptables matches what we wrote, counts as a
-// reference, and keeps its set.
-func TestRulesAskSets(t *testing.T) {
+// TestSets_AskedByRules: rules ask sets. A rule of iptables matches what we wrote, counts as a reference, and
+// keeps its set.
+func TestSets_AskedByRules(t *testing.T) {
 	w := newSetWorld(t)
 	spec := SetSpec{Name: "KUBE-CLUSTER-IP", Type: HashIPPort, Family: Inet, MaxElem: 1 << 20}
 	w.allDone(w.Create(t.Context(), []SetSpec{spec}))
@@ -318,8 +317,8 @@ func TestRulesAskSets(t *testing.T) {
 	}
 }
 
-// TestNamesComeAndGo: create, destroy, and which sets are listed.
-func TestNamesComeAndGo(t *testing.T) {
+// TestSets_NamesComeAndGo: names come and go. Create, destroy, and which sets are listed.
+func TestSets_NamesComeAndGo(t *testing.T) {
 	w := newSetWorld(t)
 	if sets, err := w.List(t.Context(), nil); err != nil || len(sets) != 0 {
 		t.Errorf("in a new namespace: %v, %v", sets, err)
@@ -366,9 +365,9 @@ func TestNamesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestSetsOfOthers: neither extensions that another program gave our sets nor unknown types
-// do any harm.
-func TestSetsOfOthers(t *testing.T) {
+// TestSets_ForeignSets: sets of others. Neither extensions that another program gave our sets nor unknown types do
+// any harm.
+func TestSets_ForeignSets(t *testing.T) {
 	w := newSetWorld(t)
 	w.run(`create A hash:ip,port comment counters timeout 100 skbinfo
 add A 10.0.0.1,tcp:80 comment "a word" packets 3
@@ -402,8 +401,8 @@ add X 10.0.0.0/8
 	}
 }
 
-// TestManyEntries: a large set is listed in several messages.
-func TestManyEntries(t *testing.T) {
+// TestSets_ManyEntries: a large set is listed in several messages.
+func TestSets_ManyEntries(t *testing.T) {
 	w := newSetWorld(t)
 	kind := SetSpec{Name: "A", Type: HashIPPortIP, Family: Inet6, MaxElem: 1 << 20}
 	w.allDone(w.Create(t.Context(), []SetSpec{kind}))
@@ -418,9 +417,9 @@ func TestManyEntries(t *testing.T) {
 	}
 }
 
-// TestLostAnswersAboutEntries: if the buffer is too small for the answers, what is lost is
+// TestSets_LostAnswers: lost answers about entries. If the buffer is too small for the answers, what is lost is
 // sent again, and what stays lost is unknown. What is done is done.
-func TestLostAnswersAboutEntries(t *testing.T) {
+func TestSets_LostAnswers(t *testing.T) {
 	w := newSetWorld(t)
 	kind := SetSpec{Name: "A", Type: HashIPPort, Family: Inet, MaxElem: 1}
 	w.allDone(w.Create(t.Context(), []SetSpec{kind}))
@@ -453,7 +452,8 @@ func TestLostAnswersAboutEntries(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBe(t *testing.T) {
+// TestSets_ImpossibleRequests: what cannot be.
+func TestSets_ImpossibleRequests(t *testing.T) {
 	w := newSetWorld(t)
 	results := w.Create(t.Context(), []SetSpec{
 		{Name: "A", Type: "hash:nonsense", Family: Inet},

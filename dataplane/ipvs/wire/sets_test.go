@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// TestEntryBytes compares messages with what the kernel's headers say, as a little-endian
-// machine has them.
-func TestEntryBytes(t *testing.T) {
+// TestPackEntries_Bytes compares messages with what the kernel's headers say, as a little-endian machine has them.
+func TestPackEntries_Bytes(t *testing.T) {
 	second, err := ParseEntry(HashIPPortNet, "fd00::1,sctp:80,fd00::/64")
 	if err != nil {
 		t.Fatal(err)
@@ -52,9 +51,9 @@ func TestEntryBytes(t *testing.T) {
 	}
 }
 
-// TestLists: every change is in exactly one message of its set, in the order of
-// the caller, and no message is too long.
-func TestLists(t *testing.T) {
+// TestPackEntries: every change is in exactly one message of its set, in the order of the caller, and no message
+// is too long.
+func TestPackEntries(t *testing.T) {
 	var changes []EntryChange
 	for i := range 3000 {
 		set := []string{"B", "A", "C"}[i%3]
@@ -85,7 +84,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestEntryList_Settle(t *testing.T) {
 	changes := []EntryChange{{"P", Entry{Port: 1}}, {"P", Entry{Port: 2}}, {"P", Entry{Port: 3}}}
 	l := entryList{about: []int{0, 1, 2}}
 	for name, c := range map[string]struct {
@@ -123,7 +122,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-func TestSetResults(t *testing.T) {
+func TestSetResult(t *testing.T) {
 	for want, c := range map[string]struct{ err, is error }{
 		"ipset: add 80 to P: the set is full":                               {errnoHashFull, ErrFull},
 		"ipset: add 80 to P: no such set":                                   {unix.ENOENT, ErrNoSet},
@@ -149,7 +148,7 @@ func TestSetResults(t *testing.T) {
 	}
 }
 
-func TestSupportedProtocol(t *testing.T) {
+func TestSupported_Protocol(t *testing.T) {
 	for name, c := range map[string]struct {
 		newest, oldest uint8
 		err            error
@@ -164,7 +163,7 @@ func TestSupportedProtocol(t *testing.T) {
 	}
 }
 
-func TestRoom(t *testing.T) {
+func TestSet_Capacity(t *testing.T) {
 	for name, c := range map[string]struct {
 		set      Set
 		capacity uint32
@@ -179,7 +178,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-func TestSpecsAsText(t *testing.T) {
+// TestSetSpec_Text: specs as text.
+func TestSetSpec_Text(t *testing.T) {
 	for want, s := range map[string]SetSpec{
 		"hash:ip,port inet":      {Type: HashIPPort, Family: Inet},
 		"hash:ip,port,net inet6": {Type: HashIPPortNet, Family: Inet6},
@@ -214,8 +214,8 @@ func part(name string, kind SetType, entries ...Entry) []byte {
 	return netlink.End(b, mark)
 }
 
-// TestALargeSetIsPutTogether from several messages, and others are left out.
-func TestALargeSetIsPutTogether(t *testing.T) {
+// TestSetReader_LargeSet: a large set is put together from several messages, and others are left out.
+func TestSetReader_LargeSet(t *testing.T) {
 	one, two, three := Entry{Addr: addr("10.0.0.1")}, Entry{Addr: addr("10.0.0.2")}, Entry{Addr: addr("10.0.0.3")}
 	r := setReader{wanted: func(name string) bool { return name != "other" }}
 	for _, b := range [][]byte{

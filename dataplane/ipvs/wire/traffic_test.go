@@ -19,7 +19,8 @@ const counted = `
 	0c00 0400 0001000000000000
 `
 
-func TestCountersAreRead(t *testing.T) {
+// TestParseStats: counters are read.
+func TestParseStats(t *testing.T) {
 	attrs := unhex(t, counted)
 	if got, want := parseStats(attrs), (traffic.Counts{Connections: 9, BytesIn: 256}); got != want {
 		t.Errorf("narrow counters: got %+v, want %+v", got, want)
@@ -36,9 +37,9 @@ func TestCountersAreRead(t *testing.T) {
 	}
 }
 
-// TestFrontendsAreRead: the kernel's answers have room for an IPv6 address in either
-// family, and some virtual servers have no frontend.
-func TestFrontendsAreRead(t *testing.T) {
+// TestParseFrontend: frontends are read. The kernel's answers have room for an IPv6 address in either family, and
+// some virtual servers have no frontend.
+func TestParseFrontend(t *testing.T) {
 	for _, f := range []service.Frontend{
 		frontend("10.96.0.1", 65535, service.SCTP), frontend("fd96::1", 443, service.UDP),
 		frontend("fd96::ffff:a60:1", 443, service.TCP),
@@ -72,8 +73,8 @@ func TestFrontendsAreRead(t *testing.T) {
 // onePacket is a flag of other programs: it schedules each UDP datagram by itself.
 const onePacket = 0x4
 
-// TestServiceComesBack: what we write as the library has it, we read back the same.
-func TestServiceComesBack(t *testing.T) {
+// TestService_RoundTrip: Service comes back. What we write as the library has it, we read back the same.
+func TestService_RoundTrip(t *testing.T) {
 	for _, want := range []Service{
 		{Frontend: frontend("10.96.0.1", 80, service.TCP), Scheduler: "rr"},
 		{Frontend: frontend("10.96.0.1", 1, service.UDP), Scheduler: "wlc", Flags: onePacket, FreeBits: 32},
@@ -97,8 +98,8 @@ func TestServiceComesBack(t *testing.T) {
 	}
 }
 
-// TestMaskWithGaps: only the first gap counts.
-func TestMaskWithGaps(t *testing.T) {
+// TestFreeBits_MaskWithGaps: mask with gaps. Only the first gap counts.
+func TestFreeBits_MaskWithGaps(t *testing.T) {
 	addr := netip.MustParseAddr("10.96.0.1")
 	for mask, want := range map[uint32]uint8{0xffffffff: 0, 0xffffff00: 8, 0xff00ff00: 24, 0: 32} {
 		if got := freeBits(addr, hostOrder(mask)); got != want {

@@ -102,9 +102,10 @@ func (w *world) keep(h *Holder, family service.Family) {
 	w.check(w.node.Do(func() error { return h.Keep(w.Context(), []service.Family{family}) }))
 }
 
-// TestKernelFlushesBreakNoConnection: without any rule, open connections go on while a process has its table, which no
-// other process can remove. A second process may have one as well, as in a takeover. The table goes with the process.
-func TestKernelFlushesBreakNoConnection(t *testing.T) {
+// TestKernelHolder_FlushBreaksNoConnection: kernel flushes break no connection. Without any rule, open connections
+// go on while a process has its table, which no other process can remove. A second process may have one as well,
+// as in a takeover. The table goes with the process.
+func TestKernelHolder_FlushBreaksNoConnection(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family)
@@ -136,8 +137,8 @@ func TestKernelFlushesBreakNoConnection(t *testing.T) {
 	}
 }
 
-// TestKernelLostTableIsAddedAgain, and one that is there stays.
-func TestKernelLostTableIsAddedAgain(t *testing.T) {
+// TestKernelHolder_LostTableAddedAgain: kernel lost table is added again, and one that is there stays.
+func TestKernelHolder_LostTableAddedAgain(t *testing.T) {
 	w := newWorld(t, service.IPv4)
 	var h Holder
 	w.keep(&h, service.IPv4)

@@ -33,9 +33,8 @@ func asks() (kernel.WriterConfig, map[uint16]int) {
 	}}, asked
 }
 
-// TestReadingAhead: what was read ahead counts as long as no transaction has landed since, on
-// any table.
-func TestReadingAhead(t *testing.T) {
+// TestReadAhead: what was read ahead counts as long as no transaction has landed since, on any table.
+func TestReadAhead(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.fill(20, 3)
 	w.commit()
@@ -81,8 +80,8 @@ func TestReadingAhead(t *testing.T) {
 	}
 }
 
-// TestReadingAheadOfNothing: without a table there is nothing to read, and nothing is there.
-func TestReadingAheadOfNothing(t *testing.T) {
+// TestReadAhead_Nothing: reading ahead of nothing. Without a table there is nothing to read, and nothing is there.
+func TestReadAhead_Nothing(t *testing.T) {
 	config, asked := asks()
 	w := newWorld(t, service.IPv4, config)
 	w.writer.ReadAhead(t.Context())
@@ -91,9 +90,9 @@ func TestReadingAheadOfNothing(t *testing.T) {
 	}
 }
 
-// TestReadingAllocatesByPiece: reading allocates for each piece of a list that the kernel
-// sends, not for each element.
-func TestReadingAllocatesByPiece(t *testing.T) {
+// TestRead_AllocatesByPiece: reading allocates by piece. Reading allocates for each piece of a list that the
+// kernel sends, not for each element.
+func TestRead_AllocatesByPiece(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	read := func(services int) (objects int, allocated float64) {
 		w.fill(services, 10)

@@ -102,9 +102,9 @@ func anyPorts(addrs []netip.Addr) []netip.AddrPort {
 	return all
 }
 
-// TestNodesAgreeOnTheEndpointOfAClient sends from 10,000 clients through two nodes. Each client reaches the same
+// TestBalancing_NodesAgreeOnEndpoint sends from 10,000 clients through two nodes. Each client reaches the same
 // endpoint, which is the one that package slots predicts. The second node starts with other endpoints.
-func TestNodesAgreeOnTheEndpointOfAClient(t *testing.T) {
+func TestBalancing_NodesAgreeOnEndpoint(t *testing.T) {
 	const count = 10_000
 	from := sources(count)
 	const endpoints, seed = 10, 4711
@@ -142,8 +142,9 @@ func TestNodesAgreeOnTheEndpointOfAClient(t *testing.T) {
 	}
 }
 
-// TestConnectionHashSpreadsAClient: the port counts as well, as package slots predicts.
-func TestConnectionHashSpreadsAClient(t *testing.T) {
+// TestBalancing_ConnectionHashSpreadsClient: connection hash spreads a client. The port counts as well, as package
+// slots predicts.
+func TestBalancing_ConnectionHashSpreadsClient(t *testing.T) {
 	b := newBackends(t, 7)
 	b.balanced(service.ConnectionHash)
 	client := netip.MustParseAddr("127.0.0.1")
@@ -162,8 +163,8 @@ func TestConnectionHashSpreadsAClient(t *testing.T) {
 	}
 }
 
-// TestHashesOverIPv6: keys of 16 and 20 bytes hash as package slots predicts.
-func TestHashesOverIPv6(t *testing.T) {
+// TestBalancing_HashesOverIPv6: hashes over IPv6. Keys of 16 and 20 bytes hash as package slots predicts.
+func TestBalancing_HashesOverIPv6(t *testing.T) {
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
 		w := newWorld(t, service.IPv6, kernel.WriterConfig{})
 		clusterIP := netip.MustParseAddrPort("[fd00:172::1]:80")
@@ -209,8 +210,9 @@ func TestHashesOverIPv6(t *testing.T) {
 	}
 }
 
-// TestRoundRobinTakesTurns, also while another Service has connections in between.
-func TestRoundRobinTakesTurns(t *testing.T) {
+// TestBalancing_RoundRobinTakesTurns: round robin takes turns, also while another Service has connections in
+// between.
+func TestBalancing_RoundRobinTakesTurns(t *testing.T) {
 	b := newBackends(t, 5)
 	other := plain(2, 5, 0)
 	other.Ports[service.IPv4][0].Protocol, other.Balancing = service.UDP, service.RoundRobin
@@ -241,10 +243,11 @@ func TestRoundRobinTakesTurns(t *testing.T) {
 	}
 }
 
-// TestAnotherAlgorithmLosesNothing changes the algorithm and the weights of a Service that clients use. Lookups in maps
-// use the generation of their instant, so a packet whose evaluation meets the change can miss the old elements in the
-// old chain. It is rejected, and never sent untranslated: at most one datagram per change, since one client sends.
-func TestAnotherAlgorithmLosesNothing(t *testing.T) {
+// TestBalancing_NewAlgorithmLosesNothing: another algorithm loses nothing changes the algorithm and the weights of
+// a Service that clients use. Lookups in maps use the generation of their instant, so a packet whose evaluation
+// meets the change can miss the old elements in the old chain. It is rejected, and never sent untranslated: at
+// most one datagram per change, since one client sends.
+func TestBalancing_NewAlgorithmLosesNothing(t *testing.T) {
 	b := newBackends(t, 9)
 	b.balanced(service.ConnectionHash)
 	from := anyPorts(sources(50))
@@ -291,8 +294,9 @@ func (b *backends) meets(from []netip.AddrPort) {
 	})
 }
 
-// TestBalancedTextAndWriterAgree is TestTextAndWriterAgree for each algorithm, on all kinds of frontends.
-func TestBalancedTextAndWriterAgree(t *testing.T) {
+// TestBalancing_TextAndWriterAgree: balanced text and writer agree is TestTextAndWriter_Agree for each algorithm,
+// on all kinds of frontends.
+func TestBalancing_TextAndWriterAgree(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		for _, name := range service.Balancings() {
 			t.Run(family.String()+"/"+name, func(t *testing.T) {

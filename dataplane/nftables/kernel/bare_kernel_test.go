@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelNoServiceWorks: a family without its base chains of type nat, its first chain or its frontends is said to have
-// no rules, even if other objects are left.
-func TestKernelNoServiceWorks(t *testing.T) {
+// TestKernelDrift_NoServiceWorks: kernel no Service works. A family without its base chains of type nat, its first
+// chain or its frontends is said to have no rules, even if other objects are left.
+func TestKernelDrift_NoServiceWorks(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for _, c := range []struct {
 		name, damage  string

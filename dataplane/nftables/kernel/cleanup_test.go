@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestATableGoesInTwoSteps: first its rules, then the rest. In one step, 15 of 3.5 million first
-// packets failed while a table went 958 times and another backend served.
-func TestATableGoesInTwoSteps(t *testing.T) {
+// TestRetireTable_TwoSteps: a table goes in two steps. First its rules, then the rest. In one step, 15 of 3.5
+// million first packets failed while a table went 958 times and another backend served.
+func TestRetireTable_TwoSteps(t *testing.T) {
 	r := &Recorder{}
 	removed, err := retireTable(r, &rules.Headers[service.IPv4])
 	if want := []string{"flush table ip kube-proxy\n", "delete table ip kube-proxy\n"}; !removed || err != nil || !slices.Equal(r.Sent, want) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-var packets = flag.Int("packets", 5_000, "datagrams of TestDistribution and TestDistributionByWeight, for each algorithm")
+var packets = flag.Int("packets", 5_000, "datagrams of TestDistribution and TestDistribution_ByWeight, for each algorithm")
 
 // chiMax has what χ² of so many endpoints exceeds with a probability of 10⁻⁶.
 var chiMax = map[int]float64{3: 27.63, 10: 44.81, 17: 59.48}
@@ -81,9 +81,9 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// TestDistributionByWeight: with the weights 1, 3 and 6, shares pass a χ² test, and are exact in turn. Of a million
-// connections, each share is exact to 1 %, and with a hash to 2 %.
-func TestDistributionByWeight(t *testing.T) {
+// TestDistribution_ByWeight: distribution by weight. With the weights 1, 3 and 6, shares pass a χ² test, and are
+// exact in turn. Of a million connections, each share is exact to 1 %, and with a hash to 2 %.
+func TestDistribution_ByWeight(t *testing.T) {
 	weights := []float64{1, 3, 6}
 	for _, by := range []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections, service.ConnectionHash} {
 		b := newBackends(t, len(weights))

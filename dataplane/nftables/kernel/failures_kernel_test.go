@@ -74,10 +74,10 @@ func openSmall() (kernel.Socket, error) {
 // Room is for kernel.Socket.
 func (small) Room() int { return smallBytes }
 
-// TestAnswersThatDoNotFit: the kernel drops most of the answers to a rejected transaction for
-// lack of room. The rejection is known nevertheless, and the next request does not take the
+// TestWriter_AnswersDoNotFit: answers that do not fit. The kernel drops most of the answers to a rejected
+// transaction for lack of room. The rejection is known nevertheless, and the next request does not take the
 // answers for its own. (Once a table was taken for absent, and its rules written twice.)
-func TestAnswersThatDoNotFit(t *testing.T) {
+func TestWriter_AnswersDoNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.restart(kernel.WriterConfig{Open: openNarrow})
 	for n := range 20 {
@@ -115,10 +115,10 @@ func unheardOf(n int) dataplane.Object {
 	}
 }
 
-// TestAServiceThatDoesNotFit: a Service with more elements than fit into one transaction is
-// rejected by name. (In a user namespace that is some thousand endpoints. Once the write was
+// TestWriter_ServiceDoesNotFit: a Service that does not fit. A Service with more elements than fit into one
+// transaction is rejected by name. (In a user namespace that is some thousand endpoints. Once the write was
 // retried for ever, and what followed the Service in the batch never landed.)
-func TestAServiceThatDoesNotFit(t *testing.T) {
+func TestWriter_ServiceDoesNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.restart(kernel.WriterConfig{Open: openSmall})
 	w.commit()
@@ -168,11 +168,10 @@ type interruption struct {
 	busy bool
 }
 
-// TestWhatIsCertainOfAnInterruptedBatch: a batch of several transactions ends after some of
-// them, for lack of time or memory, with or without another program's changes in between.
-// What the receipt calls certain is what the kernel holds, and after the next batch all is
-// well.
-func TestWhatIsCertainOfAnInterruptedBatch(t *testing.T) {
+// TestWriter_InterruptedBatchCertainty: what is certain of an interrupted batch. A batch of several transactions
+// ends after some of them, for lack of time or memory, with or without another program's changes in between. What
+// the receipt calls certain is what the kernel holds, and after the next batch all is well.
+func TestWriter_InterruptedBatchCertainty(t *testing.T) {
 	// In the order of names, one of the first Services is written, and one of the last
 	// has not been removed.
 	const one = "delete element ip kube-proxy ${frontends} { 172.16.0.0 . tcp . 80 }"
@@ -295,10 +294,10 @@ func checkCertain(t testing.TB, batch *dataplane.Batch, receipt dataplane.Receip
 	}
 }
 
-// TestATableRazedBetweenTransactionsIsNobodysFault: what the first transactions of a batch
-// made is gone when the next one builds on it, wherever that happens. (Once a Service with
+// TestWriter_TableRazedBlamesNoService: a table razed between transactions is nobodys fault. What the first
+// transactions of a batch made is gone when the next one builds on it, wherever that happens. (Once a Service with
 // affinity was quarantined, whose elements are in a map that the same batch makes.)
-func TestATableRazedBetweenTransactionsIsNobodysFault(t *testing.T) {
+func TestWriter_TableRazedBlamesNoService(t *testing.T) {
 	for direction, present := range map[string]bool{"added": false, "removed": true} {
 		t.Run(direction, func(t *testing.T) {
 			transactions := 1

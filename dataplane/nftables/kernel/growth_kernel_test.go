@@ -22,9 +22,10 @@ func affine(n int) *service.View {
 	return view
 }
 
-// TestAChangeIsAsLargeAmongManyServices: what a change of one Service sends to the kernel does not depend on how many
-// others there are, and it asks nothing. nft makes the same table from the statements.
-func TestAChangeIsAsLargeAmongManyServices(t *testing.T) {
+// TestWriter_ChangeSizeAmongManyServices: a change is as large among many Services. What a change of one Service
+// sends to the kernel does not depend on how many others there are, and it asks nothing. nft makes the same table
+// from the statements.
+func TestWriter_ChangeSizeAmongManyServices(t *testing.T) {
 	sent := func(services int) (w *world, first, then string) {
 		var r kernel.Recorder
 		config, asked := asks()
@@ -74,9 +75,9 @@ func TestAChangeIsAsLargeAmongManyServices(t *testing.T) {
 	compare(t, loaded.read(), w.read(), "what nft changed")
 }
 
-// TestSharedSetsAreFoundFirst: the kernel looks a set up by walking a list, so what it walks for
-// an element of a shared set must not grow with the sets of single Services.
-func TestSharedSetsAreFoundFirst(t *testing.T) {
+// TestWriter_SharedSetsFoundFirst: shared sets are found first. The kernel looks a set up by walking a list, so
+// what it walks for an element of a shared set must not grow with the sets of single Services.
+func TestWriter_SharedSetsFoundFirst(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 40 {
 		w.serve(affine(n))

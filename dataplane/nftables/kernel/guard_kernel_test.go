@@ -83,9 +83,9 @@ func (w *guardWorld) elements() []service.Frontend {
 	}
 }
 
-// TestKernelGuardReadsWhatItWrote: elements come, go, and are found by another process. Asking twice is
-// as asking once. Opening and cleaning up change nothing else.
-func TestKernelGuardReadsWhatItWrote(t *testing.T) {
+// TestKernelGuard_ReadsWhatItWrote: kernel guard reads what it wrote. Elements come, go, and are found by another
+// process. Asking twice is as asking once. Opening and cleaning up change nothing else.
+func TestKernelGuard_ReadsWhatItWrote(t *testing.T) {
 	eachGuard(t, func(w *guardWorld) {
 		if tables := w.nft("list", "ruleset"); tables != "" {
 			w.Errorf("opening a guard left\n%s", tables)
@@ -114,9 +114,9 @@ func TestKernelGuardReadsWhatItWrote(t *testing.T) {
 	})
 }
 
-// TestKernelGuardReturns: a table that another program has changed reads as empty, is announced, and the next
-// change puts it right without touching its other elements.
-func TestKernelGuardReturns(t *testing.T) {
+// TestKernelGuard_ReturnsAfterForeignChange: kernel guard returns. A table that another program has changed reads
+// as empty, is announced, and the next change puts it right without touching its other elements.
+func TestKernelGuard_ReturnsAfterForeignChange(t *testing.T) {
 	for name, damage := range map[string][]string{
 		"rules flushed": {"flush", "chain", "FAMILY", "sluice-guard", "input"},
 		"table deleted": {"delete", "table", "FAMILY", "sluice-guard"},
@@ -152,8 +152,8 @@ func TestKernelGuardReturns(t *testing.T) {
 	}
 }
 
-// TestKernelGuardTakesManyElements: more than one transaction of them.
-func TestKernelGuardTakesManyElements(t *testing.T) {
+// TestKernelGuard_ManyElements: kernel guard takes many elements. More than one transaction of them.
+func TestKernelGuard_ManyElements(t *testing.T) {
 	const many = 5000
 	eachGuard(t, func(w *guardWorld) {
 		var all []service.Frontend

@@ -167,10 +167,10 @@ func distinct(objects []dataplane.Object) []dataplane.Object {
 	return slices.CompactFunc(objects, func(a, b dataplane.Object) bool { return a.ID == b.ID })
 }
 
-// TestEveryReleaseListsAndLoads: users can list whatever the writer writes with their nft, as a whole and each set, map
-// and chain by its name. nft makes the same table from what Text prints of the objects, from its own listing, and from the
-// statements of the writer's transaction.
-func TestEveryReleaseListsAndLoads(t *testing.T) {
+// TestNFT_EveryReleaseListsAndLoads: every release lists and loads. Users can list whatever the writer writes with
+// their nft, as a whole and each set, map and chain by its name. nft makes the same table from what Text prints of
+// the objects, from its own listing, and from the statements of the writer's transaction.
+func TestNFT_EveryReleaseListsAndLoads(t *testing.T) {
 	for name, program := range releases(t) {
 		for _, family := range service.Families {
 			t.Run(name+"/"+family.String(), func(t *testing.T) {
@@ -191,9 +191,9 @@ func TestEveryReleaseListsAndLoads(t *testing.T) {
 	}
 }
 
-// TestTheNodesNftLists: whatever release of nft a node has can list the table, and so any other
-// program's table beside it (hack/test-kernels; 0.9.8 cannot print all of it as JSON).
-func TestTheNodesNftLists(t *testing.T) {
+// TestNFT_ReleaseOfNodeLists: the nodes nft lists. Whatever release of nft a node has can list the table, and so
+// any other program's table beside it (hack/test-kernels; 0.9.8 cannot print all of it as JSON).
+func TestNFT_ReleaseOfNodeLists(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, kernel.WriterConfig{})

@@ -40,8 +40,9 @@ func (w *world) crashes(what, program string, args ...string) {
 	}
 }
 
-// TestNFTCrashesOnEachForeignTable: nft 1.0.6 does if a newer nft has written one of them.
-func TestNFTCrashesOnEachForeignTable(t *testing.T) {
+// TestNFT_CrashesOnEachForeignTable: nft crashes on each foreign table. Nft 1.0.6 does if a newer nft has written
+// one of them.
+func TestNFT_CrashesOnEachForeignTable(t *testing.T) {
 	testenv.OnlyInAll(t)
 	newer := releases(t)["newer release"]
 	version, err := exec.Command("nft", "--version").Output()
@@ -61,9 +62,10 @@ func TestNFTCrashesOnEachForeignTable(t *testing.T) {
 	}
 }
 
-// TestKernelTablesOfOtherNFTs: the writer runs no nft. With tables that two releases of nft wrote, and
-// that end one of them, it starts, writes, audits and starts again, and the tables stay as they are.
-func TestKernelTablesOfOtherNFTs(t *testing.T) {
+// TestKernelWriter_TablesOfOtherNFTs: kernel tables of other NF ts. The writer runs no nft. With tables that two
+// releases of nft wrote, and that end one of them, it starts, writes, audits and starts again, and the tables stay
+// as they are.
+func TestKernelWriter_TablesOfOtherNFTs(t *testing.T) {
 	testenv.OnlyInAll(t)
 	newer := releases(t)["newer release"]
 	for _, family := range service.Families {

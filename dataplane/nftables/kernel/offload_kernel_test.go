@@ -86,8 +86,9 @@ func devicesOf(w *world) string {
 	return found[1]
 }
 
-// TestOffloadFollowsDevices: devices come, go, come again under the same name, and vanish before they are added.
-func TestOffloadFollowsDevices(t *testing.T) {
+// TestOffload_FollowsDevices: offload follows devices. Devices come, go, come again under the same name, and
+// vanish before they are added.
+func TestOffload_FollowsDevices(t *testing.T) {
 	w, o := newOffload(t)
 	if o == nil {
 		return
@@ -135,8 +136,9 @@ func TestOffloadFollowsDevices(t *testing.T) {
 	follow(1, "pod7", many[8])
 }
 
-// TestOffloadBelongsToItsProcess: others cannot change the table, a second process waits, and nothing stays behind.
-func TestOffloadBelongsToItsProcess(t *testing.T) {
+// TestOffload_BelongsToItsProcess: offload belongs to its process. Others cannot change the table, a second
+// process waits, and nothing stays behind.
+func TestOffload_BelongsToItsProcess(t *testing.T) {
 	w, o := newOffload(t)
 	if o == nil {
 		return

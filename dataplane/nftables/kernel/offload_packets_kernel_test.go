@@ -97,9 +97,9 @@ func (n *offloadNet) connect() *netnstest.Session {
 	return s
 }
 
-// TestOffloadedConnectionsGoOn with the table and without it, while the devices change, and until a new policy
-// would have stopped them. UDP is not offloaded.
-func TestOffloadedConnectionsGoOn(t *testing.T) {
+// TestOffload_ConnectionsGoOn: offloaded connections go on with the table and without it, while the devices
+// change, and until a new policy would have stopped them. UDP is not offloaded.
+func TestOffload_ConnectionsGoOn(t *testing.T) {
 	if _, o := newOffload(t); o == nil {
 		return
 	}

@@ -85,11 +85,11 @@ func torn(objects []dataplane.Object) (pairs, single int) {
 	return pairs, single
 }
 
-// TestAReadingIsOneMoment: while another program changes elements of our sets, between any two questions of a reading, it
-// either returns a state that the table was in, or an error. (The kernel reports that a list
-// of chains was interrupted, but never a list of elements. Once every reading mixed moments
-// and was believed.)
-func TestAReadingIsOneMoment(t *testing.T) {
+// TestRead_IsOneMoment: a reading is one moment. While another program changes elements of our sets, between any
+// two questions of a reading, it either returns a state that the table was in, or an error. (The kernel reports
+// that a list of chains was interrupted, but never a list of elements. Once every reading mixed moments and was
+// believed.)
+func TestRead_IsOneMoment(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
 	var socket *wire.Socket
@@ -140,10 +140,11 @@ func (m meddling) Ask(ctx context.Context, kind uint16, family uint8, all bool, 
 	})
 }
 
-// TestTheOtherFamilyDoesNotInterruptAList: the kernel reports a list of chains or rules as interrupted by a change of any
-// table. (Once, nothing was repaired while the other family's rules changed all the time, because each reading was
-// interrupted.) A transaction in a table of our family interrupts: the list of chains is that of all its tables.
-func TestTheOtherFamilyDoesNotInterruptAList(t *testing.T) {
+// TestRead_OtherFamilyDoesNotInterrupt: the other family does not interrupt a list. The kernel reports a list of
+// chains or rules as interrupted by a change of any table. (Once, nothing was repaired while the other family's
+// rules changed all the time, because each reading was interrupted.) A transaction in a table of our family
+// interrupts: the list of chains is that of all its tables.
+func TestRead_OtherFamilyDoesNotInterrupt(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 300 {
 		view := plain(n, 5, 0)
@@ -187,10 +188,10 @@ func changeOther(t *testing.T, socket *wire.Socket, family uint8) {
 	}
 }
 
-// TestOthersTablesDoNotInterrupt: a program that changes its own table all the time (or the
-// other family's writes) makes the generation grow during every reading, but does not prevent
+// TestRead_OthersTablesDoNotInterrupt: others tables do not interrupt. A program that changes its own table all
+// the time (or the other family's writes) makes the generation grow during every reading, but does not prevent
 // reading our table.
-func TestOthersTablesDoNotInterrupt(t *testing.T) {
+func TestRead_OthersTablesDoNotInterrupt(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
 	w.nft("add table ip other", "-f", "-")
@@ -210,10 +211,10 @@ func TestOthersTablesDoNotInterrupt(t *testing.T) {
 	}
 }
 
-// TestOneTransactionInBothFamiliesIsHeardByBoth: the kernel announces the changes of one
-// transaction to several families in the same datagrams. (Once an IPv6 Service was missing
-// for half a minute after a script had deleted something of both families.)
-func TestOneTransactionInBothFamiliesIsHeardByBoth(t *testing.T) {
+// TestWatch_TransactionInBothFamilies: one transaction in both families is heard by both. The kernel announces the
+// changes of one transaction to several families in the same datagrams. (Once an IPv6 Service was missing for half
+// a minute after a script had deleted something of both families.)
+func TestWatch_TransactionInBothFamilies(t *testing.T) {
 	ipv4 := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	ipv6 := newWorld(t, service.IPv6, kernel.WriterConfig{})
 	// Both are on the first world's node.
@@ -270,10 +271,10 @@ func drain(channels ...chan time.Time) {
 	}
 }
 
-// TestListeningWithLittleMemory: Linux before 6.7 grants a socket's filter a sixth of the
-// memory of today. That was too little for ours, so that Watch failed and other programs'
-// changes waited for the audit. With still less memory, the filter is simpler.
-func TestListeningWithLittleMemory(t *testing.T) {
+// TestWatch_LittleMemory: listening with little memory. Linux before 6.7 grants a socket's filter a sixth of the
+// memory of today. That was too little for ours, so that Watch failed and other programs' changes waited for the
+// audit. With still less memory, the filter is simpler.
+func TestWatch_LittleMemory(t *testing.T) {
 	const old, little = "20480", "1024"
 	for _, granted := range []string{old, little} {
 		t.Run(granted, func(t *testing.T) {

@@ -131,9 +131,9 @@ func (b *backends) sticky(seconds int) *service.PortView {
 	return port
 }
 
-// TestAffinitySurvivesTheChangesOfOthers: clients keep their endpoint while others
-// come and go, and another timeout is not another choice.
-func TestAffinitySurvivesTheChangesOfOthers(t *testing.T) {
+// TestAffinity_SurvivesOtherChanges: affinity survives the changes of others. Clients keep their endpoint while
+// others come and go, and another timeout is not another choice.
+func TestAffinity_SurvivesOtherChanges(t *testing.T) {
 	b := newBackends(t, 8)
 	port := b.sticky(600)
 	from := clients(24)
@@ -154,8 +154,8 @@ func TestAffinitySurvivesTheChangesOfOthers(t *testing.T) {
 	}
 }
 
-// TestAffinityLastsForItsTimeout, counted from the last new connection.
-func TestAffinityLastsForItsTimeout(t *testing.T) {
+// TestAffinity_LastsForTimeout: affinity lasts for its timeout, counted from the last new connection.
+func TestAffinity_LastsForTimeout(t *testing.T) {
 	const timeout = time.Second
 	b := newBackends(t, 8)
 	b.sticky(int(timeout.Seconds()))
@@ -181,8 +181,9 @@ func TestAffinityLastsForItsTimeout(t *testing.T) {
 	}
 }
 
-// TestMoreClientsThanAreRemembered, of one list or on the node: they are served, without affinity.
-func TestMoreClientsThanAreRemembered(t *testing.T) {
+// TestAffinity_MoreClientsThanRemembered: more clients than are remembered, of one list or on the node: they are
+// served, without affinity.
+func TestAffinity_MoreClientsThanRemembered(t *testing.T) {
 	for name, kind := range map[string]string{"of a list": "map clients-", "on the node": "set remembered-"} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackends(t, 8)
@@ -215,9 +216,10 @@ func TestMoreClientsThanAreRemembered(t *testing.T) {
 	}
 }
 
-// TestTheNodesMemoryCoversEveryList: what any map holds of a client, the node's memory holds of the
-// client and its frontend, for as long. So the size of the one bounds the sum of the others.
-func TestTheNodesMemoryCoversEveryList(t *testing.T) {
+// TestAffinity_NodeMemoryCoversEveryList: the nodes memory covers every list. What any map holds of a client, the
+// node's memory holds of the client and its frontend, for as long. So the size of the one bounds the sum of the
+// others.
+func TestAffinity_NodeMemoryCoversEveryList(t *testing.T) {
 	b := newBackends(t, 4)
 	b.sticky(600)
 	from := clients(9)
@@ -237,8 +239,8 @@ func TestTheNodesMemoryCoversEveryList(t *testing.T) {
 	}
 }
 
-// TestARemovedEndpointGetsNothing after the commit that removed it.
-func TestARemovedEndpointGetsNothing(t *testing.T) {
+// TestWriter_RemovedEndpointGetsNothing: a removed endpoint gets nothing after the commit that removed it.
+func TestWriter_RemovedEndpointGetsNothing(t *testing.T) {
 	b := newBackends(t, 10)
 	port := &b.view.Ports[service.IPv4][0]
 	all := port.Cluster

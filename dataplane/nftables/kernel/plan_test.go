@@ -78,9 +78,9 @@ func rulesBody(base string) string {
 	return string(c.Encode())
 }
 
-// TestOrderOfATransaction: containers, contents, references, and what goes follows what
+// TestPlan_TransactionOrder: order of a transaction. Containers, contents, references, and what goes follows what
 // refers to it.
-func TestOrderOfATransaction(t *testing.T) {
+func TestPlan_TransactionOrder(t *testing.T) {
 	gone, fresh, shared := render.SetName("slots")+"-gone", render.SetName("live")+"-new", render.SetName("no-local-endpoints")
 	checkPlan(t, []dataplane.Change{
 		change(inSlots, slot(1), someone, dataBody(1), ""),
@@ -116,8 +116,8 @@ func TestOrderOfATransaction(t *testing.T) {
 `)
 }
 
-// TestStagesOfALargeBatch divides as far as possible.
-func TestStagesOfALargeBatch(t *testing.T) {
+// TestPlan_StagesOfLargeBatch: stages of a large batch divides as far as possible.
+func TestPlan_StagesOfLargeBatch(t *testing.T) {
 	dns := service.Key{Namespace: "kube-system", Name: "kube-dns"}
 	services := []dataplane.Change{
 		change(inNodePorts, nodePort(80), someone, "", verdictBody()),
@@ -150,9 +150,9 @@ func TestStagesOfALargeBatch(t *testing.T) {
 `)
 }
 
-// TestStagesOfAnUpgrade divides a batch that replaces another release's maps, chains and
+// TestPlan_StagesOfUpgrade: stages of an upgrade divides a batch that replaces another release's maps, chains and
 // rules: packets meet the old ones until the new ones are complete.
-func TestStagesOfAnUpgrade(t *testing.T) {
+func TestPlan_StagesOfUpgrade(t *testing.T) {
 	other, old := rulesBody("")+"\x00", render.SetName("slots")+"-old"
 	checkPlan(t, []dataplane.Change{
 		change("set", slotsMap, service.Node, "", set(slotsMap)),
@@ -185,8 +185,9 @@ func TestStagesOfAnUpgrade(t *testing.T) {
 `)
 }
 
-// TestAnEmptiedChainIsFilledFirst: an interrupted removal left a class chain without rules.
-func TestAnEmptiedChainIsFilledFirst(t *testing.T) {
+// TestPlan_EmptiedChainFilledFirst: an emptied chain is filled first. An interrupted removal left a class chain
+// without rules.
+func TestPlan_EmptiedChainFilledFirst(t *testing.T) {
 	class := change("chain", "class", someone, "", rulesBody(""))
 	class.Before = &dataplane.Object{ID: class.ID}
 	checkPlan(t, []dataplane.Change{class, change(inNodePorts, nodePort(80), someone, "", verdictBody())}, 1, `
@@ -196,16 +197,17 @@ func TestAnEmptiedChainIsFilledFirst(t *testing.T) {
 `)
 }
 
-func TestNothingToDoIsNoTransaction(t *testing.T) {
+// TestPlan_NothingToDo: nothing to do is no transaction.
+func TestPlan_NothingToDo(t *testing.T) {
 	same := []dataplane.Change{change(inSlots, slot(1), someone, dataBody(1), dataBody(1))}
 	if p := newPlan(&rules.Headers[service.IPv4], same, 1); len(p.parts) != 0 {
 		t.Errorf("planned %s", text(p))
 	}
 }
 
-// TestElementsShareMessages: many elements need few messages, each below what an
+// TestPlan_ElementsShareMessages: elements share messages. Many elements need few messages, each below what an
 // attribute can hold.
-func TestElementsShareMessages(t *testing.T) {
+func TestPlan_ElementsShareMessages(t *testing.T) {
 	var changes []dataplane.Change
 	for i := range 5000 {
 		changes = append(changes, change("@"+render.SetName("frontends"), fmt.Sprintf("%012d", i), someone, "", verdictBody()))
@@ -216,9 +218,9 @@ func TestElementsShareMessages(t *testing.T) {
 	}
 }
 
-// TestCertainOfADividedPlan: after any number of transactions, what landed and what has not
-// begun is certain, and what is half done is not.
-func TestCertainOfADividedPlan(t *testing.T) {
+// TestPlan_CertainWhenDivided: certain of a divided plan. After any number of transactions, what landed and what
+// has not begun is certain, and what is half done is not.
+func TestPlan_CertainWhenDivided(t *testing.T) {
 	changes := []dataplane.Change{
 		change(render.ContainerChain, "services", service.Node, "", rulesBody("")),
 		change(render.ContainerSet, "frontends", service.Node, "", "set"),
@@ -259,10 +261,10 @@ func TestCertainOfADividedPlan(t *testing.T) {
 	}
 }
 
-// TestRemovalsOfADividedBatchGoWithTheirService: one transaction removes what a Service loses
-// before it adds what it gets, and Services that lose something come first. (Once removals
-// went last, and the kernel rejected a changed source range while the old one existed.)
-func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
+// TestPlan_DividedRemovalsGoWithService: removals of a divided batch go with their Service. One transaction
+// removes what a Service loses before it adds what it gets, and Services that lose something come first. (Once
+// removals went last, and the kernel rejected a changed source range while the old one existed.)
+func TestPlan_DividedRemovalsGoWithService(t *testing.T) {
 	checkPlan(t, []dataplane.Change{
 		change("chain", "old", someone, rulesBody(""), ""),
 		change("chain", "services", service.Node, rulesBody("nat"), rulesBody("filter")),
@@ -282,9 +284,9 @@ func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 `)
 }
 
-// TestWhatIsLeftGoesInOrder: nobody is cut off, and nobody let in, between the transactions that
-// remove what a former process has left, and no frontend leads to an emptied chain.
-func TestWhatIsLeftGoesInOrder(t *testing.T) {
+// TestPlan_LeftoversGoInOrder: what is left goes in order. Nobody is cut off, and nobody let in, between the
+// transactions that remove what a former process has left, and no frontend leads to an emptied chain.
+func TestPlan_LeftoversGoInOrder(t *testing.T) {
 	const frontend = "\x0a\x00\x00\x01\x06\x00\x00\x00\x00\x50\x00\x00"
 	checkPlan(t, []dataplane.Change{
 		change(render.ContainerOf(render.SetName("allowed-sources")), frontend+"\x0a\x00\x00\x00"+frontend+"\x0a\xff\xff\xff", service.Node, "x", ""),
@@ -300,9 +302,9 @@ func TestWhatIsLeftGoesInOrder(t *testing.T) {
 `)
 }
 
-// TestElementsAreCertainToGoWithTheirSet: their own steps, which do nothing, may be in another
-// transaction than the deletion of the set.
-func TestElementsAreCertainToGoWithTheirSet(t *testing.T) {
+// TestPlan_ElementsCertainToGoWithSet: elements are certain to go with their set. Their own steps, which do
+// nothing, may be in another transaction than the deletion of the set.
+func TestPlan_ElementsCertainToGoWithSet(t *testing.T) {
 	changes := []dataplane.Change{change("set", "picks-x", someone, "x", "")}
 	for n := range 60 {
 		changes = append(changes, change("@picks-x", fmt.Sprintf("%02d", n), someone, verdictBody(), ""))

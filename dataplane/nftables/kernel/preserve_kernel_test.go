@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestPreserveTableDecidesNothing: PreserveConnections adds base chains without a verdict, a second call
-// changes nothing, Cleanup leaves the chains, and StopPreserving removes them. A test of the whole
-// proxy checks that connections continue.
-func TestPreserveTableDecidesNothing(t *testing.T) {
+// TestPreserveConnections_DecidesNothing: preserve table decides nothing. PreserveConnections adds base chains
+// without a verdict, a second call changes nothing, Cleanup leaves the chains, and StopPreserving removes them. A
+// test of the whole proxy checks that connections continue.
+func TestPreserveConnections_DecidesNothing(t *testing.T) {
 	node := netnstest.New(t, "node")
 	list := func() string {
 		t.Helper()

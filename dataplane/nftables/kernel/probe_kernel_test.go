@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestThisKernelHasAllThatIsNeeded(t *testing.T) {
+// TestProbe_ThisKernelHasAllFeatures: this kernel has all that is needed.
+func TestProbe_ThisKernelHasAllFeatures(t *testing.T) {
 	for _, family := range service.Families {
 		w := newWorld(t, family, kernel.WriterConfig{})
 		if err := kernel.Probe(family, w.node.Do); err != nil {
@@ -31,7 +32,8 @@ func TestThisKernelHasAllThatIsNeeded(t *testing.T) {
 	}
 }
 
-func TestCleanupRemovesTheTableAndNothingElse(t *testing.T) {
+// TestCleanup_RemovesTableOnly: cleanup removes the table and nothing else.
+func TestCleanup_RemovesTableOnly(t *testing.T) {
 	for _, family := range service.Families {
 		w := newWorld(t, family, kernel.WriterConfig{})
 		if removed, err := kernel.Cleanup(family, w.node.Do); removed || err != nil {
@@ -48,7 +50,8 @@ func TestCleanupRemovesTheTableAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAMissingFeatureSaysWhatIsNeeded(t *testing.T) {
+// TestMissingError_SaysWhatIsNeeded: a missing feature says what is needed.
+func TestMissingError_SaysWhatIsNeeded(t *testing.T) {
 	err := error(&kernel.MissingError{Family: service.IPv6, Feature: "numgen", Need: "Linux 4.9", Err: unix.ENOENT})
 	const want = "nftables is not usable for IPv6: missing kernel feature numgen (requires Linux 4.9): no such file or directory"
 	if err.Error() != want || !errors.Is(err, unix.ENOENT) {
@@ -56,9 +59,9 @@ func TestAMissingFeatureSaysWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestWhatAKilledProbeLeaves: the next probe and a clean-up remove the table that a probe has
-// between two of its transactions.
-func TestWhatAKilledProbeLeaves(t *testing.T) {
+// TestProbe_LeftoverOfKilledProbe: what a killed probe leaves. The next probe and a clean-up remove the table that
+// a probe has between two of its transactions.
+func TestProbe_LeftoverOfKilledProbe(t *testing.T) {
 	const left = `table %[1]s sluice-probe {
 	map probe-map { type inet_proto . inet_service : verdict; elements = { tcp . 1 : goto probe-target }; }
 	chain probe-target { }

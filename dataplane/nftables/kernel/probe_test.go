@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestTryingWhatNoKernelCan: the kernel rejects a missing feature, and nothing is left.
-func TestTryingWhatNoKernelCan(t *testing.T) {
+// TestProbe_ImpossibleFeature: trying what no kernel can. The kernel rejects a missing feature, and nothing is
+// left.
+func TestProbe_ImpossibleFeature(t *testing.T) {
 	node := netnstest.New(t, "node")
 	err := node.Do(func() error {
 		socket, err := wire.Open()
@@ -40,9 +41,9 @@ func TestTryingWhatNoKernelCan(t *testing.T) {
 	}
 }
 
-// TestKernelWithoutNetfilter: a kernel without such a socket lacks something. It is not a
-// failure that may pass.
-func TestKernelWithoutNetfilter(t *testing.T) {
+// TestKernelProbe_WithoutNetfilter: kernel without netfilter. A kernel without such a socket lacks something. It
+// is not a failure that may pass.
+func TestKernelProbe_WithoutNetfilter(t *testing.T) {
 	lacking := fmt.Errorf("open a netlink socket: %w", unix.EPROTONOSUPPORT)
 	err := Probe(service.IPv6, func(func() error) error { return lacking })
 	missing, ok := errors.AsType[*MissingError](err)
@@ -71,9 +72,9 @@ func (s *without) Commit(*wire.Transaction) ([]*wire.Rejection, error) {
 	return []*wire.Rejection{{Errno: s.errno}}, nil
 }
 
-// TestWithoutTablesOneLineSaysIt: the other features would be missing too. Without one of these,
-// each is named.
-func TestWithoutTablesOneLineSaysIt(t *testing.T) {
+// TestProbe_WithoutTablesSaysOneLine: without tables one line says it. The other features would be missing too.
+// Without one of these, each is named.
+func TestProbe_WithoutTablesSaysOneLine(t *testing.T) {
 	for _, family := range service.Families {
 		features := render.Features(family)
 		for landed, lines := range map[int]int{0: 1, 1: len(features) - 1, len(features): 0} {
@@ -98,8 +99,9 @@ func TestWithoutTablesOneLineSaysIt(t *testing.T) {
 	}
 }
 
-// TestHashingIsASeparateFeature: a kernel without it has all that other Services need.
-func TestHashingIsASeparateFeature(t *testing.T) {
+// TestProbe_HashingIsSeparate: hashing is a separate feature. A kernel without it has all that other Services
+// need.
+func TestProbe_HashingIsSeparate(t *testing.T) {
 	for _, family := range service.Families {
 		for _, f := range render.Features(family) {
 			for _, r := range f.Chain.Rules {

@@ -34,9 +34,9 @@ func changing(n, state int) *service.View {
 	return view
 }
 
-// TestWhateverGoesIsReleased removes every kind of object and adds it again, in one transaction and
-// in many, on whichever kernel runs the test.
-func TestWhateverGoesIsReleased(t *testing.T) {
+// TestWriter_RemovedObjectsAreReleased: whatever goes is released removes every kind of object and adds it again,
+// in one transaction and in many, on whichever kernel runs the test.
+func TestWriter_RemovedObjectsAreReleased(t *testing.T) {
 	const services, states = 40, 5
 	for name, config := range map[string]kernel.WriterConfig{
 		"together": {},

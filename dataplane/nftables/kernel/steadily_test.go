@@ -46,8 +46,9 @@ func (k *rehashing) Ask(_ context.Context, kind uint16, family uint8, _ bool, _ 
 	return nil
 }
 
-// TestAListWithARepetitionIsReadAgain, as often as any reading that is interrupted.
-func TestAListWithARepetitionIsReadAgain(t *testing.T) {
+// TestRead_RetriesListWithRepetition: a list with a repetition is read again, as often as any reading that is
+// interrupted.
+func TestRead_RetriesListWithRepetition(t *testing.T) {
 	for during, complete := range map[int]bool{0: true, 1: true, readAttempts - 1: true, readAttempts: false} {
 		k := &rehashing{during: during}
 		objects, err := (&reader{d: &rules.Headers[service.IPv4], socket: k}).all(t.Context())

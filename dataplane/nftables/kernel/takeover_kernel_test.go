@@ -22,9 +22,8 @@ func recorded(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestTakingOverFromKubeProxy starts with kube-proxy's rules: they go, but stay applied
-// until ours are complete.
-func TestTakingOverFromKubeProxy(t *testing.T) {
+// TestTakeover_FromKubeProxy starts with kube-proxy's rules: they go, but stay applied until ours are complete.
+func TestTakeover_FromKubeProxy(t *testing.T) {
 	for name, bytesMax := range map[string]int{"in one transaction": 0, "in several": 4 << 10} {
 		t.Run(name, func(t *testing.T) {
 			fresh := newWorld(t, service.IPv4, kernel.WriterConfig{})
@@ -90,9 +89,9 @@ func renamed(objects []dataplane.Object) []dataplane.Object {
 	return all
 }
 
-// TestSetsOfAnotherReleaseAreExchanged: sets and maps with other definitions, so other names, stay
-// until ours are complete, and go. In the end the table is as if there had been no other.
-func TestSetsOfAnotherReleaseAreExchanged(t *testing.T) {
+// TestTakeover_SetsOfAnotherRelease: sets of another release are exchanged. Sets and maps with other definitions,
+// so other names, stay until ours are complete, and go. In the end the table is as if there had been no other.
+func TestTakeover_SetsOfAnotherRelease(t *testing.T) {
 	const services = 25
 	fill := func(w *world) {
 		for n := range services {
@@ -154,9 +153,9 @@ func checkComplete(t *testing.T, objects, wanted []dataplane.Object) {
 	}
 }
 
-// TestKubeProxyTakesOver runs kube-proxy's first transaction over our rules: it lands, and no
-// packet reaches our rules any more.
-func TestKubeProxyTakesOver(t *testing.T) {
+// TestTakeover_ByKubeProxy runs kube-proxy's first transaction over our rules: it lands, and no packet reaches our
+// rules any more.
+func TestTakeover_ByKubeProxy(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 10 {
 		w.serve(plain(n, 4, 0))

@@ -40,9 +40,9 @@ func recording(r *kernel.Recorder) kernel.WriterConfig {
 	}}
 }
 
-// TestTextAndWriterAgree loads the same objects through the writer and through nft, from their text and from that of the
-// writer's transaction, and reads all back.
-func TestTextAndWriterAgree(t *testing.T) {
+// TestTextAndWriter_Agree loads the same objects through the writer and through nft, from their text and from that
+// of the writer's transaction, and reads all back.
+func TestTextAndWriter_Agree(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
 		for name, facts := range f.AllFacts() {

@@ -182,9 +182,9 @@ func (c *counted) serveAll() {
 	c.commit()
 }
 
-// TestCountersTellTheTruth: clients that know what they did agree with the counters, while endpoints and
-// frontends are replaced, another process changes the rules, and the writer is another one.
-func TestCountersTellTheTruth(t *testing.T) {
+// TestTraffic_CountersAreExact: counters tell the truth. Clients that know what they did agree with the counters,
+// while endpoints and frontends are replaced, another process changes the rules, and the writer is another one.
+func TestTraffic_CountersAreExact(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
 			c := newCounted(t, family)
@@ -331,8 +331,9 @@ func (c *counted) restarts(count int) {
 	c.compare("since another process", false)
 }
 
-// TestCountsEndWithWhatTheyCount: what is carried of endpoints and Services that have gone is dropped.
-func TestCountsEndWithWhatTheyCount(t *testing.T) {
+// TestTraffic_GoneSubjectsDropped: counts end with what they count. What is carried of endpoints and Services that
+// have gone is dropped.
+func TestTraffic_GoneSubjectsDropped(t *testing.T) {
 	c := newCounted(t, service.IPv4)
 	c.serveUDP(ordinary, 0, 3, nil)
 	c.commit()
@@ -359,8 +360,8 @@ func TestCountsEndWithWhatTheyCount(t *testing.T) {
 	}
 }
 
-// TestNoTableNoCounts: a reading needs no table.
-func TestNoTableNoCounts(t *testing.T) {
+// TestTraffic_NoTable: no table no counts. A reading needs no table.
+func TestTraffic_NoTable(t *testing.T) {
 	w := newWorld(t, service.IPv6, kernel.WriterConfig{})
 	got, err := w.writer.Traffic(context.Background())
 	if err != nil || len(got.Frontends) > 0 || got.Endpoints != nil || got.Since.IsZero() {

@@ -105,10 +105,10 @@ func (x *translators) expect(from *netns.Namespace, to, want string) {
 	}
 }
 
-// TestOtherTranslatorsAreNotRejected: a frontend that we would reject is served by the program that
-// translates it, whichever of the two loaded its rules first. The kernel calls base chains of one
-// priority in the reverse order of registration. (The program that loaded its rules last won.)
-func TestOtherTranslatorsAreNotRejected(t *testing.T) {
+// TestReject_SparesOtherTranslators: other translators are not rejected. A frontend that we would reject is served
+// by the program that translates it, whichever of the two loaded its rules first. The kernel calls base chains of
+// one priority in the reverse order of registration. (The program that loaded its rules last won.)
+func TestReject_SparesOtherTranslators(t *testing.T) {
 	for name, theirsFirst := range map[string]bool{"theirs first": true, "ours first": false} {
 		t.Run(name, func(t *testing.T) {
 			x := newTranslators(t)
@@ -130,8 +130,9 @@ func TestOtherTranslatorsAreNotRejected(t *testing.T) {
 	}
 }
 
-// TestRejectionsWithoutOtherTranslators: where no other program translates, we reject.
-func TestRejectionsWithoutOtherTranslators(t *testing.T) {
+// TestReject_WithoutOtherTranslators: rejections without other translators. Where no other program translates, we
+// reject.
+func TestReject_WithoutOtherTranslators(t *testing.T) {
 	x := newTranslators(t)
 	x.commit()
 	for to, want := range map[string]struct{ client, node string }{
@@ -150,11 +151,11 @@ func TestRejectionsWithoutOtherTranslators(t *testing.T) {
 	}
 }
 
-// TestAFlowOlderThanTheRulesIsNotSentElsewhere: the kernel tracks a flow, because of a firewall, and
-// the first chain of type nat comes later. It never translates that flow. So no rule may rewrite its
-// packets' destination, nor reject what a rule serves. (With ClientIP affinity, the datagrams went to
-// the pod, at the port of the frontend.)
-func TestAFlowOlderThanTheRulesIsNotSentElsewhere(t *testing.T) {
+// TestTranslation_FlowOlderThanRules: a flow older than the rules is not sent elsewhere. The kernel tracks a flow,
+// because of a firewall, and the first chain of type nat comes later. It never translates that flow. So no rule
+// may rewrite its packets' destination, nor reject what a rule serves. (With ClientIP affinity, the datagrams went
+// to the pod, at the port of the frontend.)
+func TestTranslation_FlowOlderThanRules(t *testing.T) {
 	const port = 9000
 	x := newTranslators(t)
 	x.nft(`table inet firewall { chain forward { type filter hook forward priority 0; ct state new counter; }; }`, "-f", "-")
@@ -190,11 +191,11 @@ func TestAFlowOlderThanTheRulesIsNotSentElsewhere(t *testing.T) {
 	}
 }
 
-// TestAffinityOfANodesOwnEndpoints: a host-network endpoint has the address and port of a frontend,
-// and another one the same address. (The packets of a connection to that frontend left the node for
-// an address of 240.0.0.0/4 whenever the first endpoint was chosen: the kernel does not translate what
+// TestAffinity_NodesOwnEndpoints: affinity of a nodes own endpoints. A host-network endpoint has the address and
+// port of a frontend, and another one the same address. (The packets of a connection to that frontend left the
+// node for an address of 240.0.0.0/4 whenever the first endpoint was chosen: the kernel does not translate what
 // already goes there.)
-func TestAffinityOfANodesOwnEndpoints(t *testing.T) {
+func TestAffinity_NodesOwnEndpoints(t *testing.T) {
 	x := newTranslators(t)
 	nodeIP := netip.MustParseAddr("203.0.113.1")
 	endpoints := []service.Endpoint{{AddrPort: netip.AddrPortFrom(nodeIP, 8000)}, {AddrPort: netip.AddrPortFrom(nodeIP, 8001)}}

@@ -38,10 +38,10 @@ func exposed(addresses int) *service.View {
 	return view
 }
 
-// TestALargeServiceIsWrittenInTurns: first write, change of all endpoints, scaling and last write of a large Service are
-// divided. Each turn writes what others want as a whole, and a bounded number of objects of the large Service. At the end
-// the kernel has what is wanted.
-func TestALargeServiceIsWrittenInTurns(t *testing.T) {
+// TestTurns_LargeServiceDivided: a large Service is written in turns. First write, change of all endpoints,
+// scaling and last write of a large Service are divided. Each turn writes what others want as a whole, and a
+// bounded number of objects of the large Service. At the end the kernel has what is wanted.
+func TestTurns_LargeServiceDivided(t *testing.T) {
 	const most = 200
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TurnObjects: most})
 	w.commit()
@@ -91,10 +91,11 @@ func TestALargeServiceIsWrittenInTurns(t *testing.T) {
 	turns("last frontends", 5)
 }
 
-// TestALargeServiceComesAfterTheOthersIntoANewTable: the first write into an empty kernel, and the one after another
-// program deleted the table, contain the node's rules and the small Services. A large Service follows in turns. Rules of
-// the node that serve a large Service change together with it.
-func TestALargeServiceComesAfterTheOthersIntoANewTable(t *testing.T) {
+// TestTurns_LargeServiceLastInNewTable: a large Service comes after the others into a new table. The first write
+// into an empty kernel, and the one after another program deleted the table, contain the node's rules and the
+// small Services. A large Service follows in turns. Rules of the node that serve a large Service change together
+// with it.
+func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 	const most = 200
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TurnObjects: most})
 	fill := func(name string) {

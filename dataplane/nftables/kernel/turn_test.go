@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestLargeServicesTakeTurns: two large Services change all the time, as a tenant may do. Neither waits for the other.
-func TestLargeServicesTakeTurns(t *testing.T) {
+// TestTurns_LargeServicesAlternate: large Services take turns. Two large Services change all the time, as a tenant
+// may do. Neither waits for the other.
+func TestTurns_LargeServicesAlternate(t *testing.T) {
 	a, b, small := service.Key{Namespace: "a", Name: "x"}, service.Key{Namespace: "b", Name: "x"}, service.Key{Namespace: "c", Name: "x"}
 	var changes []dataplane.Change
 	for range 30 {

@@ -61,9 +61,9 @@ func (w *world) awaitListeners(count int) {
 	testenv.Eventually(w, fmt.Sprintf("%d sockets listen", count), func() bool { return w.listeners() == count })
 }
 
-// TestNobodyListensDuringTheFirstWrites: the kernel describes each element of a transaction as
-// soon as anybody listens. Both families write before either listens.
-func TestNobodyListensDuringTheFirstWrites(t *testing.T) {
+// TestWatch_BeginsAfterFirstWrites: nobody listens during the first writes. The kernel describes each element of a
+// transaction as soon as anybody listens. Both families write before either listens.
+func TestWatch_BeginsAfterFirstWrites(t *testing.T) {
 	starts := kernel.NewStarts()
 	ipv4 := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	ipv6 := newWorld(t, service.IPv6, kernel.WriterConfig{})
@@ -96,8 +96,9 @@ func TestNobodyListensDuringTheFirstWrites(t *testing.T) {
 	}
 }
 
-// TestForeignProcessesHaveParents: a process that goes on after its change is found in /proc with its parents.
-func TestForeignProcessesHaveParents(t *testing.T) {
+// TestWatch_ForeignProcessHasParents: foreign processes have parents. A process that goes on after its change is
+// found in /proc with its parents.
+func TestWatch_ForeignProcessHasParents(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
 	heard := w.watch()
@@ -157,8 +158,9 @@ func awaitLooks(t *testing.T, looked *atomic.Int32, times int32) {
 	testenv.Eventually(t, fmt.Sprintf("%d looks for a table", times), func() bool { return looked.Load() >= times })
 }
 
-// TestAStrangerDuringTheFirstWriteIsFound: what changed before the listener causes an audit.
-func TestAStrangerDuringTheFirstWriteIsFound(t *testing.T) {
+// TestWatch_StrangerDuringFirstWrite: a stranger during the first write is found. What changed before the listener
+// causes an audit.
+func TestWatch_StrangerDuringFirstWrite(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	parts := 0
 	var looked atomic.Int32

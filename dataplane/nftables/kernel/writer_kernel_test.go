@@ -31,9 +31,9 @@ func broken(objects []dataplane.Object, container string) {
 	}
 }
 
-// TestOneBadElementAmongMany: the receipt names the one Service out of a thousand whose
-// element is rejected, and reports every object as absent.
-func TestOneBadElementAmongMany(t *testing.T) {
+// TestWriter_OneBadElementAmongMany: one bad element among many. The receipt names the one Service out of a
+// thousand whose element is rejected, and reports every object as absent.
+func TestWriter_OneBadElementAmongMany(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
 	const bad = 617
@@ -69,9 +69,9 @@ func TestOneBadElementAmongMany(t *testing.T) {
 	}
 }
 
-// TestALargeBatchIsDivided: every transaction leaves whole Services, the needed ones first.
-// Nothing of a Service is reachable before all of it.
-func TestALargeBatchIsDivided(t *testing.T) {
+// TestWriter_LargeBatchIsDivided: a large batch is divided. Every transaction leaves whole Services, the needed
+// ones first. Nothing of a Service is reachable before all of it.
+func TestWriter_LargeBatchIsDivided(t *testing.T) {
 	var reports []int
 	var w *world
 	config := kernel.WriterConfig{TransactionBytes: 16 << 10, Progress: func(landed, all int) {
@@ -121,9 +121,9 @@ func checkWholeServices(t *testing.T, objects []dataplane.Object, endpoints int)
 	}
 }
 
-// TestARejectionHalfWay: what landed of a divided batch before the rejection certainly exists,
-// and the rest certainly does not.
-func TestARejectionHalfWay(t *testing.T) {
+// TestWriter_RejectionHalfway: a rejection half way. What landed of a divided batch before the rejection certainly
+// exists, and the rest certainly does not.
+func TestWriter_RejectionHalfway(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TransactionBytes: 16 << 10})
 	for n := range 400 {
 		view := plain(n, 4, 0)
@@ -158,8 +158,8 @@ func TestARejectionHalfWay(t *testing.T) {
 	}
 }
 
-// TestTimeUpBetweenTransactions: what did not begin is as it was.
-func TestTimeUpBetweenTransactions(t *testing.T) {
+// TestWriter_TimeUpBetweenTransactions: time up between transactions. What did not begin is as it was.
+func TestWriter_TimeUpBetweenTransactions(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	outOfTime := errors.New("out of time")
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{
@@ -184,8 +184,9 @@ func TestTimeUpBetweenTransactions(t *testing.T) {
 	}
 }
 
-// TestUnsureObjectsAreWrittenWhateverIsThere: present, absent or different.
-func TestUnsureObjectsAreWrittenWhateverIsThere(t *testing.T) {
+// TestWriter_UnsureObjectsAlwaysWritten: unsure objects are written whatever is there. Present, absent or
+// different.
+func TestWriter_UnsureObjectsAlwaysWritten(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 20 {
 		w.serve(plain(n, 3, 0))
@@ -205,9 +206,9 @@ func TestUnsureObjectsAreWrittenWhateverIsThere(t *testing.T) {
 	}
 }
 
-// TestAForeignDeletionIsNobodysFault: a batch that builds on what another program removed
-// blames no Service, and requests an audit, after which all is well.
-func TestAForeignDeletionIsNobodysFault(t *testing.T) {
+// TestWriter_ForeignDeletionBlamesNoService: a foreign deletion is nobodys fault. A batch that builds on what
+// another program removed blames no Service, and requests an audit, after which all is well.
+func TestWriter_ForeignDeletionBlamesNoService(t *testing.T) {
 	for name, deletion := range map[string]string{
 		"everything": "flush ruleset",
 		"a chain":    "flush map ip kube-proxy ${frontends}; flush chain ip kube-proxy cluster-4c; delete chain ip kube-proxy cluster-4c",
@@ -248,9 +249,9 @@ func chainOf(w *world) string {
 	return strings.Fields(after)[0]
 }
 
-// TestAChangeCostsWhatItChanges: the cost of replacing one endpoint depends neither on the
-// number of Services nor on the number of the Service's endpoints.
-func TestAChangeCostsWhatItChanges(t *testing.T) {
+// TestWriter_ChangeCostsWhatItChanges: a change costs what it changes. The cost of replacing one endpoint depends
+// neither on the number of Services nor on the number of the Service's endpoints.
+func TestWriter_ChangeCostsWhatItChanges(t *testing.T) {
 	type size struct{ services, endpoints int }
 	cost := make(map[size][]dataplane.Written)
 	for _, s := range []size{{100, 10}, {1000, 10}, {1, 10}, {1, 5000}} {
@@ -283,9 +284,8 @@ func TestAChangeCostsWhatItChanges(t *testing.T) {
 	}
 }
 
-// TestWideServices: many ports, node ports, source ranges and endpoints load, and one change
-// stays small.
-func TestWideServices(t *testing.T) {
+// TestWriter_WideServices: many ports, node ports, source ranges and endpoints load, and one change stays small.
+func TestWriter_WideServices(t *testing.T) {
 	for name, widen := range map[string]struct {
 		view   func(step int) *service.View
 		oneMax int
@@ -337,9 +337,9 @@ func manyRanges(count, step int) *service.View {
 	return view
 }
 
-// TestWatchHearsStrangersOnly: Watch reports another program's change within 100 ms, and
-// neither our own changes nor those of other tables.
-func TestWatchHearsStrangersOnly(t *testing.T) {
+// TestWatch_HearsOnlyStrangers: watch hears strangers only. Watch reports another program's change within 100 ms,
+// and neither our own changes nor those of other tables.
+func TestWatch_HearsOnlyStrangers(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, kernel.WriterConfig{})

@@ -49,9 +49,9 @@ func TestEndpointIDs(t *testing.T) {
 	}
 }
 
-// TestAnEndpointThatIsAFrontendKeepsItsAddress: also if other endpoints have the same address, and
-// whichever comes first.
-func TestAnEndpointThatIsAFrontendKeepsItsAddress(t *testing.T) {
+// TestEndpointIDs_FrontendKeepsAddress: an endpoint that is a frontend keeps its address. Also if other endpoints
+// have the same address, and whichever comes first.
+func TestEndpointIDs_FrontendKeepsAddress(t *testing.T) {
 	node := netip.MustParseAddr("192.0.2.1")
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(node, port) }
 	endpoints := []service.Endpoint{{AddrPort: at(8080)}, {AddrPort: at(80)}, {AddrPort: at(30080)}}
@@ -75,9 +75,9 @@ func TestAnEndpointThatIsAFrontendKeepsItsAddress(t *testing.T) {
 	}
 }
 
-// TestAReplacedEndpointWithAffinity: the objects that a replaced endpoint changes do not grow
-// with the Service, and are elements alone.
-func TestAReplacedEndpointWithAffinity(t *testing.T) {
+// TestAffinity_ReplacedEndpointFewElements: a replaced endpoint with affinity. The objects that a replaced
+// endpoint changes do not grow with the Service, and are elements alone.
+func TestAffinity_ReplacedEndpointFewElements(t *testing.T) {
 	const most, rounds = 16, 20
 	render := func(endpoints, without int) map[dataplane.ID]dataplane.Object {
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: "svc"}}
@@ -120,8 +120,9 @@ func TestAReplacedEndpointWithAffinity(t *testing.T) {
 	}
 }
 
-// TestAStickyServiceHonoursItsRanges at addresses of a load balancer. Without one of both it has none to honour.
-func TestAStickyServiceHonoursItsRanges(t *testing.T) {
+// TestAffinity_LoadBalancerSourceRanges: a sticky Service honours its ranges at addresses of a load balancer.
+// Without one of both it has none to honour.
+func TestAffinity_LoadBalancerSourceRanges(t *testing.T) {
 	vips, ranges := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
 	for _, c := range []struct {
 		vips   []netip.Addr

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
-// TestRulesetForReading compares the whole ruleset of a few Services, in nft's syntax, with
-// files that a person can review.
-func TestRulesetForReading(t *testing.T) {
+// TestRenderer_GoldenRuleset compares the whole ruleset of a few Services, in nft's syntax, with files that a
+// person can review.
+func TestRenderer_GoldenRuleset(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
 		r := render.NewRenderer(family, render.Options{MasqueradeBit: 14})
@@ -40,9 +40,9 @@ func TestRulesetForReading(t *testing.T) {
 	}
 }
 
-// TestRenderingIsPure: equal views yield equal objects, whichever renderer makes them and
-// whatever it has rendered before.
-func TestRenderingIsPure(t *testing.T) {
+// TestRenderer_Deterministic: rendering is pure. Equal views yield equal objects, whichever renderer makes them
+// and whatever it has rendered before.
+func TestRenderer_Deterministic(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
 		used := render.NewRenderer(family, render.Options{MasqueradeBit: 14})
@@ -63,9 +63,9 @@ func TestRenderingIsPure(t *testing.T) {
 	}
 }
 
-// TestRefsAreRendered: what an object refers to is rendered with it, or with the
-// scaffold.
-func TestRefsAreRendered(t *testing.T) {
+// TestRenderer_ReferencedObjectsRendered: refs are rendered. What an object refers to is rendered with it, or with
+// the scaffold.
+func TestRenderer_ReferencedObjectsRendered(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
 		r := render.NewRenderer(family, render.Options{MasqueradeBit: 14})
@@ -92,9 +92,9 @@ func TestRefsAreRendered(t *testing.T) {
 	}
 }
 
-// TestRenderedRulesComeBack: the body of each rendered chain is decoded as rules with a text, and encoding them
-// yields the same bytes.
-func TestRenderedRulesComeBack(t *testing.T) {
+// TestRenderer_RulesRoundTrip: rendered rules come back. The body of each rendered chain is decoded as rules with
+// a text, and encoding them yields the same bytes.
+func TestRenderer_RulesRoundTrip(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
 		r := render.NewRenderer(family, render.Options{MasqueradeBit: 14})

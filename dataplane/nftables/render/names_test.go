@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestNamesAreKubeProxys compares names with those of kube-proxy v1.37.
-func TestNamesAreKubeProxys(t *testing.T) {
+// TestPortBase_MatchesKubeProxy compares names with those of kube-proxy v1.37.
+func TestPortBase_MatchesKubeProxy(t *testing.T) {
 	for _, c := range []struct {
 		namespace, name, port string
 		protocol              service.Protocol
@@ -30,7 +30,8 @@ func TestNamesAreKubeProxys(t *testing.T) {
 	}
 }
 
-func TestLongNamesAreCut(t *testing.T) {
+// TestPortBase_LongNamesTruncated: long names are cut.
+func TestPortBase_LongNamesTruncated(t *testing.T) {
 	long := strings.Repeat("x", 63)
 	key := service.Key{Namespace: long, Name: long}
 	one := portBase(key, &service.PortView{Name: long + long})
@@ -40,7 +41,8 @@ func TestLongNamesAreCut(t *testing.T) {
 	}
 }
 
-func TestShardsAreEven(t *testing.T) {
+// TestShardOf_EvenDistribution: shards are even.
+func TestShardOf_EvenDistribution(t *testing.T) {
 	counts := map[string]int{}
 	for n := range 4000 {
 		counts[shardOf(frontend{netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 80})]++
@@ -55,9 +57,9 @@ func TestShardsAreEven(t *testing.T) {
 	}
 }
 
-// TestEverySharedSetHasARole: the elements of a set without a role would be taken for facts that Services
-// share, which mixes the slots of Services.
-func TestEverySharedSetHasARole(t *testing.T) {
+// TestSharedSets_EachHasRole: every shared set has a role. The elements of a set without a role would be taken for
+// facts that Services share, which mixes the slots of Services.
+func TestSharedSets_EachHasRole(t *testing.T) {
 	transport := []field{fieldProtocol, fieldPort}
 	for _, s := range sharedSets {
 		key := s.key
@@ -74,9 +76,9 @@ func TestEverySharedSetHasARole(t *testing.T) {
 	}
 }
 
-// TestEverySetThatIsRenderedIsKnown: the scaffold creates the sets that have a role,
-// and elements of Services are in no others.
-func TestEverySetThatIsRenderedIsKnown(t *testing.T) {
+// TestSharedSets_RenderedSetsKnown: every set that is rendered is known. The scaffold creates the sets that have a
+// role, and elements of Services are in no others.
+func TestSharedSets_RenderedSetsKnown(t *testing.T) {
 	for _, family := range service.Families {
 		r, counting := NewRenderer(family, Options{MasqueradeBit: 14}), NewRenderer(family, Options{CountEndpoints: true})
 		created := map[string]bool{}

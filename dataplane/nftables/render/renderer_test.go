@@ -20,9 +20,9 @@ func TestLastOf(t *testing.T) {
 	}
 }
 
-// TestLoopbackAddressesAreNotTranslated: the kernel would lose a packet to one before it
-// reached a listener (docs/adr/0007).
-func TestLoopbackAddressesAreNotTranslated(t *testing.T) {
+// TestRenderer_LoopbackNotTranslated: loopback addresses are not translated. The kernel would lose a packet to one
+// before it reached a listener (docs/adr/0007).
+func TestRenderer_LoopbackNotTranslated(t *testing.T) {
 	for family, addrs := range map[service.Family][2]string{
 		service.IPv4: {"127.0.0.1", "192.0.2.10"}, service.IPv6: {"::1", "2001:db8::10"},
 	} {
@@ -42,9 +42,9 @@ func TestLoopbackAddressesAreNotTranslated(t *testing.T) {
 	}
 }
 
-// TestRenderingAllocatesAsOftenForManyEndpoints: what a change leaves for the garbage
-// collector is a few blocks, however large the Service.
-func TestRenderingAllocatesAsOftenForManyEndpoints(t *testing.T) {
+// TestRenderer_ConstantAllocationCount: rendering allocates as often for many endpoints. What a change leaves for
+// the garbage collector is a few blocks, however large the Service.
+func TestRenderer_ConstantAllocationCount(t *testing.T) {
 	r := NewRenderer(service.IPv4, Options{MasqueradeBit: 14})
 	count := func(endpoints int) float64 {
 		port := service.PortView{Protocol: service.TCP, Port: 80, ClusterIP: netip.MustParseAddr("10.96.0.1"), HasAny: true}

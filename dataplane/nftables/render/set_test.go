@@ -15,9 +15,9 @@ func anyOfUs() []set {
 	return all
 }
 
-// TestOldReleasesCanSort: every part of a key has a type with a size of its own. nft 0.9.8 aborts
-// when it sorts keys with a part that has none, whatever it was asked for.
-func TestOldReleasesCanSort(t *testing.T) {
+// TestSet_KeysSortableByOldNft: old releases can sort. Every part of a key has a type with a size of its own. nft
+// 0.9.8 aborts when it sorts keys with a part that has none, whatever it was asked for.
+func TestSet_KeysSortableByOldNft(t *testing.T) {
 	sized := map[uint32]bool{7: true, 8: true, 12: true, 13: true, typeMark: true}
 	for _, family := range service.Families {
 		d := dialects[family]
@@ -32,9 +32,10 @@ func TestOldReleasesCanSort(t *testing.T) {
 	}
 }
 
-// TestNamesStandForDefinitions: sets of different definitions have different names. One of the digests
-// is written down, because a release that names the same sets otherwise exchanges them for nothing.
-func TestNamesStandForDefinitions(t *testing.T) {
+// TestSet_NameUniquePerDefinition: names stand for definitions. Sets of different definitions have different
+// names. One of the digests is written down, because a release that names the same sets otherwise exchanges them
+// for nothing.
+func TestSet_NameUniquePerDefinition(t *testing.T) {
 	if setFirewalled.name != "firewalled-0c2eac" {
 		t.Errorf("the definition of %s, or how its digest is made, has changed", setFirewalled.name)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestStatementsOfOtherMessages: what no transaction of the tests of the writer has. What would mean something else under
-// its text is a comment.
-func TestStatementsOfOtherMessages(t *testing.T) {
+// TestStatements_OtherMessages: statements of other messages. What no transaction of the tests of the writer has.
+// What would mean something else under its text is a comment.
+func TestStatements_OtherMessages(t *testing.T) {
 	tx := wire.NewTransaction(unix.NFPROTO_IPV6)
 	message := func(kind uint16, name, attrs string) {
 		tx.Begin(kind, 0)

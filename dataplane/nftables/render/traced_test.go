@@ -61,9 +61,9 @@ func (s *traced) endpoints(count int) (all []netip.Addr) {
 	return all
 }
 
-// TestTracedBalancingIsFair: the endpoint at slot 0 has the advantage that
-// package slots bounds by 1 % of a share, and no other one has any.
-func TestTracedBalancingIsFair(t *testing.T) {
+// TestTraced_BalancingIsFair: traced balancing is fair. The endpoint at slot 0 has the advantage that package
+// slots bounds by 1 % of a share, and no other one has any.
+func TestTraced_BalancingIsFair(t *testing.T) {
 	const advantageMax = 0.01
 	for _, family := range service.Families {
 		for _, count := range []int{1, 2, 3, 7, 100} {
@@ -89,9 +89,9 @@ func TestTracedBalancingIsFair(t *testing.T) {
 	}
 }
 
-// TestTracedAffinityEndsWithItsTimeout: S-AFF-03, S-AFF-04, with the clock moved
-// by hand.
-func TestTracedAffinityEndsWithItsTimeout(t *testing.T) {
+// TestTraced_AffinityTimeout: traced affinity ends with its timeout. S-AFF-03, S-AFF-04, with the clock moved by
+// hand.
+func TestTraced_AffinityTimeout(t *testing.T) {
 	s := newTraced(t, service.IPv4)
 	clock := s.Spec().Created
 	s.SetClock(func() time.Time { return clock })
@@ -113,9 +113,9 @@ func TestTracedAffinityEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
-// TestTracedAffinityIsFlat: the rules that a packet passes do not grow with the endpoints,
-// whether its client is known, new, or knows an endpoint that has gone.
-func TestTracedAffinityIsFlat(t *testing.T) {
+// TestTraced_AffinityConstantRuleCount: traced affinity is flat. The rules that a packet passes do not grow with
+// the endpoints, whether its client is known, new, or knows an endpoint that has gone.
+func TestTraced_AffinityConstantRuleCount(t *testing.T) {
 	visited := map[string]int{}
 	for _, count := range []int{10, 1000} {
 		s := newTraced(t, service.IPv4)
@@ -145,9 +145,9 @@ func TestTracedAffinityIsFlat(t *testing.T) {
 	t.Log(visited)
 }
 
-// TestTracedAffinityOfTwoLists: a client of frontends with different policies stays with one
-// endpoint at each of them, and with one at both if it can.
-func TestTracedAffinityOfTwoLists(t *testing.T) {
+// TestTraced_AffinityTwoPolicies: traced affinity of two lists. A client of frontends with different policies
+// stays with one endpoint at each of them, and with one at both if it can.
+func TestTraced_AffinityTwoPolicies(t *testing.T) {
 	s := newTraced(t, service.IPv4)
 	spec := s.Exposed()
 	spec.AffinitySeconds, spec.InternalLocal = 10, true
@@ -179,9 +179,9 @@ func TestTracedAffinityOfTwoLists(t *testing.T) {
 	}
 }
 
-// TestTracedHairpinIsMasqueraded: an endpoint that is sent to itself sees an
-// address of the node, and any other endpoint its own client.
-func TestTracedHairpinIsMasqueraded(t *testing.T) {
+// TestTraced_HairpinMasqueraded: traced hairpin is masqueraded. An endpoint that is sent to itself sees an address
+// of the node, and any other endpoint its own client.
+func TestTraced_HairpinMasqueraded(t *testing.T) {
 	for _, family := range service.Families {
 		s := newTraced(t, family)
 		s.apply(t, s.Spec(), s.Slice(s.A, s.B))
@@ -193,9 +193,10 @@ func TestTracedHairpinIsMasqueraded(t *testing.T) {
 	}
 }
 
-// TestTracedRemotePodsReachThemselves: a pod of another node that enters by this node and is sent to itself sees an
-// address of the node, for as long as one of the Services with that endpoint has policy Local.
-func TestTracedRemotePodsReachThemselves(t *testing.T) {
+// TestTraced_RemotePodHairpin: traced remote pods reach themselves. A pod of another node that enters by this node
+// and is sent to itself sees an address of the node, for as long as one of the Services with that endpoint has
+// policy Local.
+func TestTraced_RemotePodHairpin(t *testing.T) {
 	for _, family := range service.Families {
 		s := newTraced(t, family)
 		spec, other := s.Exposed(), s.Exposed()

@@ -39,8 +39,8 @@ func random(r *rand.Rand, kind int) Expr {
 	return all[kind]
 }
 
-// TestEveryKindComesBack: what was encoded is decoded as it was.
-func TestEveryKindComesBack(t *testing.T) {
+// TestDecodeChain_RoundTrip: every kind comes back. What was encoded is decoded as it was.
+func TestDecodeChain_RoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 43))
 	for range 200 {
 		rule := Rule{Comment: []string{"", "a comment"}[r.IntN(2)]}
@@ -71,8 +71,9 @@ func numbers(pairs ...uint32) (b []byte) {
 	return b
 }
 
-// TestNormalForm: attributes that the kernel adds, and their order, do not make another rule. Everything else does.
-func TestNormalForm(t *testing.T) {
+// TestDecodeRule_NormalForm: attributes that the kernel adds, and their order, do not make another rule.
+// Everything else does.
+func TestDecodeRule_NormalForm(t *testing.T) {
 	const family, addr, port = 2, 1, 2
 	nat := numbers(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, family, unix.NFTA_NAT_REG_ADDR_MIN, addr, unix.NFTA_NAT_REG_PROTO_MIN, port)
 	translation := &NAT{unix.NFT_NAT_DNAT, family, addr, port}
@@ -121,8 +122,9 @@ func wrongMask() []byte {
 	return c.b
 }
 
-// TestOnlyWhatIsPrintedHasAText: a rule that would mean something else under its text has none.
-func TestOnlyWhatIsPrintedHasAText(t *testing.T) {
+// TestRuleText_UnprintableHasNone: only what is printed has a text. A rule that would mean something else under
+// its text has none.
+func TestRuleText_UnprintableHasNone(t *testing.T) {
 	h := Headers[service.IPv4]
 	word := func(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }
 	daddr := &Load{1, unix.NFT_PAYLOAD_NETWORK_HEADER, uint32(h.Daddr), 4}

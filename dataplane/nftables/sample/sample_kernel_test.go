@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelSample: the first packets to the frontends are seen once, in both families, also those that rules behind drop,
-// and no later packets of an unanswered flow. The table goes with the sampler.
-func TestKernelSample(t *testing.T) {
+// TestKernelSampler_FirstPackets: the first packets to the frontends are seen once, in both families, also those
+// that rules behind drop, and no later packets of an unanswered flow. The table goes with the sampler.
+func TestKernelSampler_FirstPackets(t *testing.T) {
 	node := netnstest.New(t, "node")
 	dropped := "table inet other { chain c { type filter hook output priority 0; tcp dport { 81, 30080 } drop\n}\n}"
 	load := exec.Command("nft", "-f", "-")

@@ -70,8 +70,9 @@ func assembled(t *testing.T, events ...[]event) []Packet {
 
 var one, two = header("10.0.0.1:1000", "10.0.0.2:80"), header("10.0.0.1:1001", "10.0.0.2:80")
 
-// TestTheKernelReusesNumbers: the number of a packet is reused for the next one, wherever the first one ended.
-func TestTheKernelReusesNumbers(t *testing.T) {
+// TestAssembly_ReusedPacketNumber: the kernel reuses numbers. The number of a packet is reused for the next one,
+// wherever the first one ended.
+func TestAssembly_ReusedPacketNumber(t *testing.T) {
 	for name, end := range map[string][]event{
 		"dropped by a chain": {own("forward-first", kindPolicy), foreignPolicy(rules.Drop)},
 		"lost after a hook":  {},
@@ -88,15 +89,16 @@ func TestTheKernelReusesNumbers(t *testing.T) {
 	}
 }
 
-// TestPacketsOfOtherTraces are left out.
-func TestPacketsOfOtherTraces(t *testing.T) {
+// TestAssembly_OtherTracesSkipped: packets of other traces are left out.
+func TestAssembly_OtherTracesSkipped(t *testing.T) {
 	if got := assembled(t, []event{own("prerouting-first", kindPolicy), own("prerouting-last", kindPolicy), foreignPolicy(rules.Drop)}); len(got) != 0 {
 		t.Errorf("packets: %+v", got)
 	}
 }
 
-// TestDirections: the rule that selected a packet tells its direction, and the next chain whether it begins a connection.
-func TestDirections(t *testing.T) {
+// TestAssembly_Directions: the rule that selected a packet tells its direction, and the next chain whether it
+// begins a connection.
+func TestAssembly_Directions(t *testing.T) {
 	reply := []event{own("output-replies", kindRule), own("output-replies", kindPolicy), own("output-last", kindPolicy)}
 	begins := slices.Insert(selected(one), 2, own("prerouting-new", kindRule), own("prerouting-new", kindPolicy))
 	got := assembled(t, begins, reply, selected(one))
@@ -105,8 +107,9 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// TestTranslationsAreSteps: a changed address is a step at the hook where it changed.
-func TestTranslationsAreSteps(t *testing.T) {
+// TestAssembly_TranslationsAreSteps: translations are steps. A changed address is a step at the hook where it
+// changed.
+func TestAssembly_TranslationsAreSteps(t *testing.T) {
 	translated := header("10.0.0.1:1000", "10.0.0.9:8080")
 	changed := selected(one)
 	changed[2].header = translated
@@ -116,9 +119,9 @@ func TestTranslationsAreSteps(t *testing.T) {
 	}
 }
 
-// TestRemovedRulesHaveHandles: a rule that is no longer in its chain is known by its handle, and the end of a
-// chain is no step.
-func TestRemovedRulesHaveHandles(t *testing.T) {
+// TestAssembly_RemovedRuleHasHandle: removed rules have handles. A rule that is no longer in its chain is known by
+// its handle, and the end of a chain is no step.
+func TestAssembly_RemovedRuleHasHandle(t *testing.T) {
 	rule := foreignPolicy(rules.Accept)
 	rule.kind, rule.handle = kindRule, 12
 	end := foreignPolicy(verdictContinue)
@@ -129,8 +132,9 @@ func TestRemovedRulesHaveHandles(t *testing.T) {
 	}
 }
 
-// TestOwnChainsAreOutermost: no chain of another program is before the first chain of a hook, or behind the last.
-func TestOwnChainsAreOutermost(t *testing.T) {
+// TestTable_OwnChainsOutermost: own chains are outermost. No chain of another program is before the first chain of
+// a hook, or behind the last.
+func TestTable_OwnChainsOutermost(t *testing.T) {
 	for name, base := range ownTable().bases {
 		if base.Priority != math.MinInt32 && base.Priority != lastPriority && base.Priority != repliesPriority && base.Priority != begunPriority {
 			t.Errorf("%s has priority %d", name, base.Priority)
@@ -190,7 +194,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestRulesOfIptables(t *testing.T) {
+// TestRuleLists_IptablesRules: rules of iptables.
+func TestRuleLists_IptablesRules(t *testing.T) {
 	extend := func(kind, name, info string) rules.Expr {
 		attrs := netlink.AppendUint32(netlink.AppendText(nil, 1, name), 2, 0)
 		return &rules.Unknown{Name: kind, Attrs: string(netlink.AppendBytes(attrs, matchInfo, []byte(info)))}

@@ -78,9 +78,9 @@ func listen(t *testing.T, node *netns.Namespace) net.PacketConn {
 	return socket
 }
 
-// TestKernelLoopback follows one datagram out of the node and in again. A node without address translation gets
-// no connection tracking.
-func TestKernelLoopback(t *testing.T) {
+// TestKernelTrace_Loopback follows one datagram out of the node and in again. A node without address translation
+// gets no connection tracking.
+func TestKernelTrace_Loopback(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)
 	r := record(t, node, func() { datagrams(t, node, 1, 0) })
@@ -96,9 +96,9 @@ func TestKernelLoopback(t *testing.T) {
 	}
 }
 
-// TestKernelTranslatedLoopback: the chain of the node that drops a translated packet is found behind the
-// loopback interface.
-func TestKernelTranslatedLoopback(t *testing.T) {
+// TestKernelTrace_TranslatedLoopback: kernel translated loopback. The chain of the node that drops a translated
+// packet is found behind the loopback interface.
+func TestKernelTrace_TranslatedLoopback(t *testing.T) {
 	node := netnstest.New(t, "node")
 	load := exec.Command("nft", "-f", "-")
 	load.Stdin = strings.NewReader(`table ip translate {
@@ -126,8 +126,8 @@ func TestKernelTranslatedLoopback(t *testing.T) {
 	}
 }
 
-// TestKernelLimits: a flood is traced at the allowed rate, and a long trace ends at its limit.
-func TestKernelLimits(t *testing.T) {
+// TestKernelTrace_Limits: a flood is traced at the allowed rate, and a long trace ends at its limit.
+func TestKernelTrace_Limits(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)
 	r := record(t, node, func() { datagrams(t, node, 500, 0) })
@@ -140,8 +140,9 @@ func TestKernelLimits(t *testing.T) {
 	}
 }
 
-// TestKernelSeveralTraces: traces of one node do not disturb each other, and leave no table.
-func TestKernelSeveralTraces(t *testing.T) {
+// TestKernelTrace_Concurrent: kernel several traces. Traces of one node do not disturb each other, and leave no
+// table.
+func TestKernelTrace_Concurrent(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)
 	var inner *trace.Record

@@ -33,7 +33,7 @@ func example() *Transaction {
 	return t
 }
 
-func TestBlame(t *testing.T) {
+func TestTransaction_Blame(t *testing.T) {
 	e := example()
 	e.seal()
 	// The layout of the last message: head 20, table name 12, list head 4.
@@ -60,8 +60,8 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestTheBatchAsBytes reads the messages as the kernel does.
-func TestTheBatchAsBytes(t *testing.T) {
+// TestTransaction_BatchBytes reads the messages as the kernel does.
+func TestTransaction_BatchBytes(t *testing.T) {
 	e := example()
 	e.seal()
 	var kinds, flags []uint16
@@ -86,16 +86,16 @@ func TestTheBatchAsBytes(t *testing.T) {
 	}
 }
 
-func TestRejectionsSpeak(t *testing.T) {
+func TestRejection_Error(t *testing.T) {
 	r := &Rejection{Errno: unix.EEXIST, Kind: unix.NFT_MSG_NEWSETELEM, Words: "overlaps"}
 	if got, want := r.Error(), "add element: file exists (overlaps)"; got != want || !errors.Is(r, unix.EEXIST) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// TestATransactionUsedAgainIsLikeANewOne: nothing of the first use is left, in the bytes or
-// in what is to blame.
-func TestATransactionUsedAgainIsLikeANewOne(t *testing.T) {
+// TestTransaction_ReuseAfterReset: a transaction used again is like a new one. Nothing of the first use is left,
+// in the bytes or in what is to blame.
+func TestTransaction_ReuseAfterReset(t *testing.T) {
 	again, fresh := example(), NewTransaction(unix.NFPROTO_IPV4)
 	again.seal()
 	again.Reset()

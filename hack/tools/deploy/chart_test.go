@@ -92,7 +92,7 @@ func documents(t *testing.T, text string) (all []any) {
 var hashed = regexp.MustCompile(`name: sluice-[a-z0-9]{10}\n`)
 
 // A changed configuration changes the pods, so that a rolling update applies it.
-func TestChartConfigurationReplacesPods(t *testing.T) {
+func TestChart_ConfigurationReplacesPods(t *testing.T) {
 	checksum := func(args ...string) string {
 		return regexp.MustCompile(`checksum/config: [0-9a-f]{64}\n`).FindString(render(t, "sluice", args...))
 	}
@@ -111,7 +111,7 @@ func TestChartConfigurationReplacesPods(t *testing.T) {
 }
 
 // The chart renders the objects of every directory that kustomize builds.
-func TestChartEqualsKustomize(t *testing.T) {
+func TestChart_EqualsKustomize(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	for _, c := range []struct {
 		folders []string
@@ -164,7 +164,8 @@ func compare(t *testing.T, got, want map[string]map[string]any) {
 	t.Logf("%d objects", len(want))
 }
 
-func TestChartFilesAreUpToDate(t *testing.T) {
+// TestChart_FilesUpToDate: chart files are up to date.
+func TestChart_FilesUpToDate(t *testing.T) {
 	for _, name := range chartFiles {
 		if read(t, filepath.Join("deploy", name)) != read(t, filepath.Join(chart, "files", filepath.Base(name))) {
 			t.Errorf("deploy/chart/files/%s is not a copy of deploy/%s: run make deploy, and commit it", filepath.Base(name), name)
@@ -173,7 +174,7 @@ func TestChartFilesAreUpToDate(t *testing.T) {
 }
 
 // Each value changes what it says.
-func TestChartValues(t *testing.T) {
+func TestChart_Values(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	for set, want := range map[string]string{
 		"apiServer=https://192.0.2.10:6443":         "server: https://192.0.2.10:6443\n",
@@ -202,7 +203,7 @@ func TestChartValues(t *testing.T) {
 }
 
 // A value that is not valid is an error that names it.
-func TestChartRejects(t *testing.T) {
+func TestChart_RejectsInvalidValue(t *testing.T) {
 	for set, field := range map[string]string{
 		"mode=ipvs":                        "'mode'",
 		"config.mode=nft":                  "/config/mode",
@@ -237,7 +238,7 @@ func TestChartRejects(t *testing.T) {
 }
 
 // Other DaemonSets would run on the nodes of a release with another name too.
-func TestChartRejectsUnknownLabel(t *testing.T) {
+func TestChart_RejectsUnknownLabel(t *testing.T) {
 	text, err := helm(t, "other", filepath.Join(top, chart), "--set", "nodes=labeled")
 	if err == nil || !strings.Contains(text, "nodes: with labeled") {
 		t.Errorf("want an error that names nodes: %v\n%s", err, text)
@@ -273,7 +274,7 @@ func TestReleasedChart(t *testing.T) {
 }
 
 // The chart of a release for a registry names the digest of its image, unless values name another image.
-func TestReleasedChartNamesTheDigest(t *testing.T) {
+func TestReleasedChart_ImageDigest(t *testing.T) {
 	packed := filepath.Join(t.TempDir(), "sluice.tgz")
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	run(t, filepath.Join(top, "hack/release/chart"), "v1.2.3", packed, "registry.example/sluice", digest)

@@ -31,7 +31,7 @@ func run(t *testing.T, name string, args ...string) string {
 }
 
 // deploy/install.yaml is written by `make deploy`. Somebody who changes the base has to run it.
-func TestInstallIsUpToDate(t *testing.T) {
+func TestInstall_UpToDate(t *testing.T) {
 	fresh := filepath.Join(t.TempDir(), "install.yaml")
 	run(t, filepath.Join(top, "hack/deploy"), "", fresh)
 	want, err := os.ReadFile(fresh)
@@ -45,7 +45,7 @@ func TestInstallIsUpToDate(t *testing.T) {
 
 // The privileged container gets no token: it does not connect to the API server. The others find theirs where the
 // kubeconfig names it.
-func TestTokenIsForTheProxy(t *testing.T) {
+func TestInstall_PrivilegedWithoutToken(t *testing.T) {
 	manifests := read(t, "deploy/install.yaml")
 	_, daemonSet, _ := strings.Cut(manifests, "kind: DaemonSet\n")
 	if !strings.Contains(daemonSet, "automountServiceAccountToken: false\n") {
@@ -68,7 +68,7 @@ func TestTokenIsForTheProxy(t *testing.T) {
 
 // The overlay for userspace mode gives the proxy, and the check before it, what mode needs besides,
 // and lets pods overlap.
-func TestUserspaceOverlay(t *testing.T) {
+func TestOverlay_Userspace(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	build := func(folder string) string {
 		return run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy", folder))
@@ -88,7 +88,7 @@ func TestUserspaceOverlay(t *testing.T) {
 }
 
 // The overlay for questions to all nodes opens the port in the proxy, and not in the check before it.
-func TestFleetOverlay(t *testing.T) {
+func TestOverlay_Fleet(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/fleet"))
 	for text, want := range map[string]int{"inspection: {bindAddress: 0.0.0.0:10253}\n": 1, "security: {inspection: true}\n": 1, "probeAddress: 127.0.0.1:10256}\n": 1, "reload: off\n": 1, "- pods/proxy\n": 1,
@@ -99,7 +99,8 @@ func TestFleetOverlay(t *testing.T) {
 	}
 }
 
-func TestInstallTakesAnImage(t *testing.T) {
+// TestInstall_CustomImage: install takes an image.
+func TestInstall_CustomImage(t *testing.T) {
 	const image = "registry.example/team/sluice:v1.2.3"
 	fresh := filepath.Join(t.TempDir(), "install.yaml")
 	run(t, filepath.Join(top, "hack/deploy"), image, fresh)
@@ -122,7 +123,7 @@ func TestInstallTakesAnImage(t *testing.T) {
 }
 
 // The overlay for a secured metrics address changes each endpoint of the ServiceMonitor, and gives the permissions.
-func TestSecuredOverlay(t *testing.T) {
+func TestOverlay_Secured(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/secured"))
 	endpoints := strings.Count(overlay, "port: metrics\n")

@@ -121,7 +121,7 @@ func docsQueries(t *testing.T) []string {
 }
 
 // Each query, of a rule, the dashboard or a page, asks for metrics and labels that exist.
-func TestQueriesAskForWhatIsExported(t *testing.T) {
+func TestQueries_MetricsAreExported(t *testing.T) {
 	known := catalogue(t)
 	queries := append(dashboardQueries(t), docsQueries(t)...)
 	all, _ := rules(t)

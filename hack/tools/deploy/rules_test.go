@@ -48,7 +48,7 @@ func rules(t *testing.T) ([]rule, []byte) {
 }
 
 // Prometheus accepts the rules, and they alert when the tests beside them say.
-func TestRulesAlert(t *testing.T) {
+func TestAlertRules_Fire(t *testing.T) {
 	_, file := rules(t)
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {
@@ -81,7 +81,7 @@ func meaning(r rule) string {
 }
 
 // Each alert is expected in a test, and docs/runbooks.md has a section on it, which it names.
-func TestAlertsAreTestedAndDocumented(t *testing.T) {
+func TestAlertRules_TestedAndDocumented(t *testing.T) {
 	all, _ := rules(t)
 	tested := matches(alertTested, read(t, "deploy/monitoring/rules_test.yaml"))
 	documented := matches(heading, read(t, "docs/runbooks.md"))

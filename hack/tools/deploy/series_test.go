@@ -63,7 +63,7 @@ func kept(t *testing.T) func(labels.Labels) bool {
 }
 
 // The ServiceMonitor keeps the metrics of all queries, and few series of a real process.
-func TestServiceMonitorKeepsFewSeries(t *testing.T) {
+func TestServiceMonitor_KeepsFewSeries(t *testing.T) {
 	keep := kept(t)
 	names, total := map[string]bool{}, 0
 	for line := range strings.Lines(scrape(t)) {

@@ -58,8 +58,9 @@ func content(t *testing.T, file string) []byte {
 	return all
 }
 
-// TestEqualInputsGiveEqualBytes, wherever they are, and whatever umask and clock made them.
-func TestEqualInputsGiveEqualBytes(t *testing.T) {
+// TestImage_Reproducible: equal inputs give equal bytes, wherever they are, and whatever umask and clock made
+// them.
+func TestImage_Reproducible(t *testing.T) {
 	created := time.Unix(1_700_000_000, 0).UTC()
 	a := inputs(t, 0o022, created)
 	b := inputs(t, 0o077, created)
@@ -92,8 +93,9 @@ func files(t *testing.T, archive []byte) map[string][]byte {
 	}
 }
 
-// TestTheImageIsNamedAsAPodLooksItUp, with the default registry, and is there for both architectures.
-func TestTheImageIsNamedAsAPodLooksItUp(t *testing.T) {
+// TestImage_NameAndArchitectures: the image is named as a pod looks it up, with the default registry, and is there
+// for both architectures.
+func TestImage_NameAndArchitectures(t *testing.T) {
 	o := inputs(t, 0o022, time.Unix(1_700_000_000, 0))
 	for file, tag := range map[string]string{o.out: "v1", o.static: "v1-static"} {
 		archive := files(t, content(t, file))
@@ -121,7 +123,7 @@ func TestTheImageIsNamedAsAPodLooksItUp(t *testing.T) {
 }
 
 // The layer of the program, which both images contain, has the licenses. An image without them is not built.
-func TestTheImagesContainTheLicenses(t *testing.T) {
+func TestImage_ContainsLicenses(t *testing.T) {
 	o := inputs(t, 0o077, time.Unix(1_700_000_000, 0))
 	layer, err := o.program("amd64")
 	if err != nil {
@@ -145,9 +147,9 @@ func TestTheImagesContainTheLicenses(t *testing.T) {
 	}
 }
 
-// TestTheDockerfileGivesTheSame: it says how a container runs, and makes the folders, as this
-// program does; it takes the packages from the same list, and what it copies exists.
-func TestTheDockerfileGivesTheSame(t *testing.T) {
+// TestImage_MatchesDockerfile: the dockerfile gives the same. It says how a container runs, and makes the folders,
+// as this program does; it takes the packages from the same list, and what it copies exists.
+func TestImage_MatchesDockerfile(t *testing.T) {
 	const top = "../../../"
 	parsed, err := parser.Parse(bytes.NewReader(content(t, top+"Dockerfile")))
 	if err != nil {

@@ -178,7 +178,7 @@ func verified(o *options, key string, args ...string) (string, error) {
 }
 
 // A complete, signed release of another version, or of another commit, does not replace the expected one.
-func TestOlderReleaseIsRejected(t *testing.T) {
+func TestVerify_OlderRelease(t *testing.T) {
 	private, public := keys(t, "ed25519")
 	o := artifacts(t, "sluice")
 	attested(t, o, private)
@@ -207,7 +207,8 @@ func TestOlderReleaseIsRejected(t *testing.T) {
 	}
 }
 
-func TestReleaseIsVerified(t *testing.T) {
+// TestVerify_Release: release is verified.
+func TestVerify_Release(t *testing.T) {
 	for _, c := range []struct{ kind, image string }{{"ed25519", "sluice"}, {"ecdsa", "registry.example:5000/net/sluice"}} {
 		t.Run(c.kind, func(t *testing.T) {
 			private, public := keys(t, c.kind)
@@ -232,7 +233,7 @@ func TestReleaseIsVerified(t *testing.T) {
 }
 
 // Equal files give equal statements, with a key or without one. Without a key, the release says so, and is not verified.
-func TestStatementsAreReproducible(t *testing.T) {
+func TestAttest_Reproducible(t *testing.T) {
 	private, public := keys(t, "ecdsa")
 	o := artifacts(t, "sluice")
 	payloads := func() (all []string) {
@@ -297,7 +298,7 @@ func edit(t *testing.T, path, from, to string) {
 }
 
 // Verification names the file that was changed, removed or added after the signature.
-func TestChangedFilesAreNamed(t *testing.T) {
+func TestVerify_ChangedFiles(t *testing.T) {
 	private, public := keys(t, "ecdsa")
 	original := artifacts(t, "registry.example/sluice")
 	attested(t, original, private)
@@ -360,7 +361,7 @@ func TestChangedFilesAreNamed(t *testing.T) {
 }
 
 // A mistake before the signature is found as well: another image, and an SBOM of another program.
-func TestSignedMistakesAreNamed(t *testing.T) {
+func TestVerify_SignedMistakes(t *testing.T) {
 	private, public := keys(t, "ed25519")
 	for name, c := range map[string]struct {
 		file   string

@@ -31,7 +31,7 @@ func licenses(t *testing.T, module string, args ...string) (dir string, err erro
 }
 
 // The licenses contain the texts of every module that the binaries of Sluice record, of Go and of Sluice.
-func TestEveryLinkedModuleHasItsLicense(t *testing.T) {
+func TestLicenses_EveryLinkedModule(t *testing.T) {
 	const top = "../../.."
 	dir, err := licenses(t, top)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestEveryLinkedModuleHasItsLicense(t *testing.T) {
 }
 
 // A module without a license fails the build with its name, even if a folder of it has a license.
-func TestModuleWithoutLicenseIsNamed(t *testing.T) {
+func TestLicenses_MissingLicense(t *testing.T) {
 	module := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":              "module example.com/top\ngo 1.26\nrequire example.com/part v0.0.0\nreplace example.com/part => ./part\n",

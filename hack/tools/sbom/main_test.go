@@ -52,7 +52,8 @@ func find(t *testing.T, bom *cdx.BOM, name string) cdx.Component {
 	return cdx.Component{}
 }
 
-func TestTheProgramsModulesAreListed(t *testing.T) {
+// TestSBOM_ProgramModules: the programs modules are listed.
+func TestSBOM_ProgramModules(t *testing.T) {
 	bom, text := list(t, "")
 	if _, again := list(t, ""); !bytes.Equal(text, again) {
 		t.Error("two lists of one program differ")
@@ -74,7 +75,8 @@ func TestTheProgramsModulesAreListed(t *testing.T) {
 	}
 }
 
-func TestTheImageHasItsPackagesToo(t *testing.T) {
+// TestSBOM_ImagePackages: the image has its packages too.
+func TestSBOM_ImagePackages(t *testing.T) {
 	bom, _ := list(t, "libc6 2.36-9+deb12u14 amd64 glibc 2.36-9+deb12u14\niptables 1.8.9-2 amd64 iptables 1.8.9-2\n")
 	libc := find(t, bom, "libc6")
 	if libc.PackageURL != "pkg:deb/debian/libc6@2.36-9%2Bdeb12u14?arch=amd64&distro=debian-12&upstream=glibc%402.36-9%2Bdeb12u14" {
@@ -85,7 +87,8 @@ func TestTheImageHasItsPackagesToo(t *testing.T) {
 	}
 }
 
-func TestALineThatIsNoPackage(t *testing.T) {
+// TestSBOM_InvalidPackageLine: a line that is no package.
+func TestSBOM_InvalidPackageLine(t *testing.T) {
 	o := options{packages: filepath.Join(t.TempDir(), "packages")}
 	for text, want := range map[string]string{"iptables\n": `"iptables": must have 5 words`, "": "no packages"} {
 		if err := os.WriteFile(o.packages, []byte(text), 0o600); err != nil {

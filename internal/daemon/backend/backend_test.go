@@ -156,7 +156,8 @@ func TestEachFamily(t *testing.T) {
 	}
 }
 
-func TestChoiceIsOneLine(t *testing.T) {
+// TestChoice_OneLine: choice is one line.
+func TestChoice_OneLine(t *testing.T) {
 	const reach = "node ports answer on all addresses, localhost included,"
 	kept := iptkernel.Former{Variant: iptkernel.NFT, Family: service.IPv4, ServicePorts: 12}
 	dropped := iptkernel.Former{Variant: iptkernel.Legacy, Family: service.IPv6, ServicePorts: 3, ForwardDropped: true}

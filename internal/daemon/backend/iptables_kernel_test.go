@@ -73,7 +73,8 @@ func (n *node) sh(script string) string {
 	return string(printed)
 }
 
-func TestKernelBothFamilies(t *testing.T) {
+// TestKernelIPTables_BothFamilies: kernel both families.
+func TestKernelIPTables_BothFamilies(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
 			n := newNode(t)
@@ -93,7 +94,8 @@ func TestKernelBothFamilies(t *testing.T) {
 	}
 }
 
-func TestKernelWithoutIPv6(t *testing.T) {
+// TestKernelIPTables_WithoutIPv6: kernel without IPv6.
+func TestKernelIPTables_WithoutIPv6(t *testing.T) {
 	n := newNode(t)
 	if err := n.namespace.Sysctl("net.ipv6.conf.all.disable_ipv6", "1"); err != nil {
 		t.Fatal(err)
@@ -111,7 +113,8 @@ func TestKernelWithoutIPv6(t *testing.T) {
 	}
 }
 
-func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
+// TestKernelIPTables_RouteLocalnetOnDemand: kernel route localnet only when asked for.
+func TestKernelIPTables_RouteLocalnetOnDemand(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked bool
 		want  string
@@ -131,9 +134,10 @@ func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestKernelLocalhostIsProtectedFirst: neighbors are kept from 127.0.0.0/8 before route_localnet lets them in, by a
-// proxy and by --init-only. The rule is that of the kubelet, which may be there.
-func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
+// TestKernelIPTables_LocalhostProtectedFirst: kernel localhost is protected first. Neighbors are kept from
+// 127.0.0.0/8 before route_localnet lets them in, by a proxy and by --init-only. The rule is that of the kubelet,
+// which may be there.
+func TestKernelIPTables_LocalhostProtectedFirst(t *testing.T) {
 	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
 		" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\n"
 	prepare := map[string]func(context.Context, IPTablesOptions) error{
@@ -176,8 +180,8 @@ func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
 	}
 }
 
-// TestKernelRecordsLoopbackAddresses, so that a clean-up can close them.
-func TestKernelRecordsLoopbackAddresses(t *testing.T) {
+// TestKernelIPTables_RecordsRouteLocalnet: kernel records loopback addresses, so that a clean-up can close them.
+func TestKernelIPTables_RecordsRouteLocalnet(t *testing.T) {
 	n := newNode(t)
 	files := sysctl.Files{Record: sysctl.NewRecord(t.TempDir(), func(err error) { t.Errorf("warned: %v", err) })}
 	if _, err := n.domains(IPTablesOptions{Variant: "nft", LocalhostNodePorts: true, Sysctls: files}); err != nil {
@@ -198,7 +202,8 @@ func TestKernelRecordsLoopbackAddresses(t *testing.T) {
 	}
 }
 
-func TestKernelRejectsWithoutTouching(t *testing.T) {
+// TestKernelIPTables_RejectsWithoutChanges: kernel rejects without touching.
+func TestKernelIPTables_RejectsWithoutChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		options IPTablesOptions
 		path    string
@@ -233,7 +238,8 @@ func TestKernelRejectsWithoutTouching(t *testing.T) {
 	}
 }
 
-func TestKernelWarnsOfTheOtherVariant(t *testing.T) {
+// TestKernelIPTables_WarnsOtherVariant: kernel warns of the other variant.
+func TestKernelIPTables_WarnsOtherVariant(t *testing.T) {
 	n := newNode(t)
 	n.sh("iptables-legacy -t nat -N KUBE-SVC-X")
 	if _, err := n.domains(IPTablesOptions{Variant: "nft"}); err != nil {
@@ -245,9 +251,9 @@ func TestKernelWarnsOfTheOtherVariant(t *testing.T) {
 	}
 }
 
-// TestKernelWarnsOfAFirewallInTheOtherVariant: what it drops, our rules cannot let
-// through.
-func TestKernelWarnsOfAFirewallInTheOtherVariant(t *testing.T) {
+// TestKernelIPTables_WarnsOtherFirewall: kernel warns of a firewall in the other variant. What it drops, our rules
+// cannot let through.
+func TestKernelIPTables_WarnsOtherFirewall(t *testing.T) {
 	n := newNode(t)
 	n.sh("iptables-legacy -P FORWARD DROP; iptables-legacy -A INPUT -s 203.0.113.0/24 -j DROP")
 	for variant, want := range map[string]string{
@@ -264,7 +270,8 @@ func TestKernelWarnsOfAFirewallInTheOtherVariant(t *testing.T) {
 	}
 }
 
-func TestKernelWarnsOfAPrivateLock(t *testing.T) {
+// TestKernelIPTables_WarnsPrivateLock: kernel warns of a private lock.
+func TestKernelIPTables_WarnsPrivateLock(t *testing.T) {
 	for name, private := range map[string]bool{"meant": true, "by mistake": false} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -299,7 +306,8 @@ func (n *node) cleanUp() (found map[string]string, err error) {
 	return found, err
 }
 
-func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
+// TestKernelCleanUp_ContinuesAfterFailure: kernel clean up goes on after a failure.
+func TestKernelCleanUp_ContinuesAfterFailure(t *testing.T) {
 	n := newNode(t)
 	for _, program := range []string{"iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
 		n.sh(program + " -t nat -N KUBE-SERVICES; " + program + " -t nat -N MINE; " +
@@ -329,7 +337,8 @@ func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestKernelStopsWhenToldTo(t *testing.T) {
+// TestKernelIPTables_ContextCanceled: kernel stops when told to.
+func TestKernelIPTables_ContextCanceled(t *testing.T) {
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

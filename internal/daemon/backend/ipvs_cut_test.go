@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func TestLogCutConnections(t *testing.T) {
+// TestIPVS_LogCutConnections: log cut connections.
+func TestIPVS_LogCutConnections(t *testing.T) {
 	one := netip.MustParseAddrPort("10.0.0.1:80")
 	for _, tt := range []struct {
 		cut     ipvskernel.Cut

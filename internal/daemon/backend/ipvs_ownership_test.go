@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestIPVSOwnershipHasTheScaffold: what the renderer makes in iptables is what the writer
-// of rules reads, in the same form.
-func TestIPVSOwnershipHasTheScaffold(t *testing.T) {
+// TestIPVSOwnership_HasScaffold: IPVS ownership has the scaffold. What the renderer makes in iptables is what the
+// writer of rules reads, in the same form.
+func TestIPVSOwnership_HasScaffold(t *testing.T) {
 	ownership := IPVSOwnership()
 	hooks := map[string]string{}
 	for _, h := range ownership.Hooks {
@@ -41,8 +41,8 @@ func TestIPVSOwnershipHasTheScaffold(t *testing.T) {
 	}
 }
 
-// TestOthersOfIPVS: what both modes have stays, whichever serves.
-func TestOthersOfIPVS(t *testing.T) {
+// TestIPVSOwnership_SharedChainsStay: others of IPVS. What both modes have stays, whichever serves.
+func TestIPVSOwnership_SharedChainsStay(t *testing.T) {
 	for _, c := range []struct {
 		mode  config.Mode
 		chain string

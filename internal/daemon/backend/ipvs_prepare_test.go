@@ -41,8 +41,9 @@ func kernelFiles(t *testing.T) sysctl.Files {
 	return files
 }
 
-// TestARPSettingsThatCannotBeSet keep IPVS mode with strict ARP from starting, and userspace mode serves without.
-func TestARPSettingsThatCannotBeSet(t *testing.T) {
+// TestARPSettings_CannotBeSet: ARP settings that cannot be set keep IPVS mode with strict ARP from starting, and
+// userspace mode serves without.
+func TestARPSettings_CannotBeSet(t *testing.T) {
 	const prefix = "net.ipv4.conf.all.arp_"
 	for name, c := range map[string]struct {
 		set     func(sysctl.Files) error
@@ -74,8 +75,8 @@ func TestARPSettingsThatCannotBeSet(t *testing.T) {
 	}
 }
 
-// TestIPVSParameters: they are set, recorded and logged, those of strict ARP only on demand.
-func TestIPVSParameters(t *testing.T) {
+// TestSetIPVS_Parameters: they are set, recorded and logged, those of strict ARP only on demand.
+func TestSetIPVS_Parameters(t *testing.T) {
 	always := []string{"net.ipv4.ip_forward", "net.ipv4.vs.conntrack", "net.ipv4.vs.expire_nodest_conn", "net.ipv4.vs.expire_quiescent_template"}
 	for name, c := range map[string]struct {
 		strict bool
@@ -114,7 +115,8 @@ func TestIPVSParameters(t *testing.T) {
 	}
 }
 
-func TestIPVSParameterMissing(t *testing.T) {
+// TestSetIPVS_ParameterMissing: IPVS parameter missing.
+func TestSetIPVS_ParameterMissing(t *testing.T) {
 	err := setIPVS(IPVSOptions{Sysctls: sysctl.Files{Root: t.TempDir()}, Log: zap.NewNop()})
 	if err == nil || !strings.Contains(err.Error(), "IPVS mode: cannot set net.ipv4.vs.conntrack to 1") {
 		t.Errorf("got %v", err)

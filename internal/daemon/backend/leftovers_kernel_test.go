@@ -58,8 +58,9 @@ func (n *node) leave(mode config.Mode) string {
 	return n.sh("iptables-nft-save")
 }
 
-// TestKernelModesLeaveIPVS: the rules of IPVS mode go. Iptables mode keeps what both share.
-func TestKernelModesLeaveIPVS(t *testing.T) {
+// TestKernelLeftovers_AfterIPVSMode: kernel modes leave IPVS. The rules of IPVS mode go. Iptables mode keeps what
+// both share.
+func TestKernelLeftovers_AfterIPVSMode(t *testing.T) {
 	for mode, stays := range map[config.Mode]bool{config.ModeNFTables: false, config.ModeIPTables: true} {
 		t.Run(string(mode), func(t *testing.T) {
 			n := newNode(t)
@@ -81,9 +82,9 @@ func TestKernelModesLeaveIPVS(t *testing.T) {
 	}
 }
 
-// TestKernelIPVSLeavesIPTables: the chains of iptables mode go, except for those that IPVS
-// mode has rewritten.
-func TestKernelIPVSLeavesIPTables(t *testing.T) {
+// TestKernelLeftovers_AfterIPTablesMode: kernel IPVS leaves iptables. The chains of iptables mode go, except for
+// those that IPVS mode has rewritten.
+func TestKernelLeftovers_AfterIPTablesMode(t *testing.T) {
 	n := newNode(t)
 	n.sh(rulesOfServices)
 	n.sh(strings.Replace(ipvsRules, "restore", "restore --noflush", 1))
@@ -98,8 +99,9 @@ func TestKernelIPVSLeavesIPTables(t *testing.T) {
 	}
 }
 
-// TestKernelOwnRulesAreNoLeftover: a look lists the rules of the mode that serves as kept; a sweep leaves them.
-func TestKernelOwnRulesAreNoLeftover(t *testing.T) {
+// TestKernelLeftovers_OwnRulesKept: kernel own rules are no leftover. A look lists the rules of the mode that
+// serves as kept; a sweep leaves them.
+func TestKernelLeftovers_OwnRulesKept(t *testing.T) {
 	n := newNode(t)
 	n.sh("nft add table ip kube-proxy")
 	for _, dry := range []bool{true, false} {

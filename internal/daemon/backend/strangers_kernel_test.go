@@ -121,9 +121,9 @@ func (n *node) rules(variant string) string {
 	return strings.Join(kept, "\n")
 }
 
-// TestKernelForeignDeletionsAreHealed: what another program deletes of the proxy's rules is back
-// without the periodic audit.
-func TestKernelForeignDeletionsAreHealed(t *testing.T) {
+// TestKernelRepair_ForeignDeletions: kernel foreign deletions are healed. What another program deletes of the
+// proxy's rules is back without the periodic audit.
+func TestKernelRepair_ForeignDeletions(t *testing.T) {
 	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {
 			n := newNode(t)
@@ -156,9 +156,9 @@ func firstService(rules string) string {
 	return ""
 }
 
-// TestKernelOwnWritesBringNoAudit. Nor do other programs' chains in the nft variant, where the
-// kernel announces what has changed.
-func TestKernelOwnWritesBringNoAudit(t *testing.T) {
+// TestKernelAudit_NoneAfterOwnWrites: kernel own writes bring no audit. Nor do other programs' chains in the nft
+// variant, where the kernel announces what has changed.
+func TestKernelAudit_NoneAfterOwnWrites(t *testing.T) {
 	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {
 			n := newNode(t)

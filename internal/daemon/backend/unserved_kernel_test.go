@@ -12,8 +12,9 @@ import (
 // occupied is a chain of another program that iptables cannot write.
 const occupied = "nft 'add table ip nat; add chain ip nat POSTROUTING { type nat hook postrouting priority 50; }'"
 
-// TestKernelForeignRulesCostNoFamily: a start serves both families alongside foreign rules that iptables cannot print.
-func TestKernelForeignRulesCostNoFamily(t *testing.T) {
+// TestKernelIPTables_UnprintableForeignRules: kernel foreign rules cost no family. A start serves both families
+// alongside foreign rules that iptables cannot print.
+func TestKernelIPTables_UnprintableForeignRules(t *testing.T) {
 	n := newNode(t)
 	n.sh("iptables-nft -t nat -A POSTROUTING; nft add rule ip nat POSTROUTING ip saddr 10.9.0.0/16 masquerade")
 	domains, err := n.domains(IPTablesOptions{Variant: "nft", MasqueradeBit: 14})
@@ -25,8 +26,9 @@ func TestKernelForeignRulesCostNoFamily(t *testing.T) {
 	}
 }
 
-// TestKernelRulesOfAnUnservedFamilyRemain: a mode that serves one family removes no rules of the other.
-func TestKernelRulesOfAnUnservedFamilyRemain(t *testing.T) {
+// TestKernelLeftovers_UnservedFamilyKept: kernel rules of an unserved family remain. A mode that serves one family
+// removes no rules of the other.
+func TestKernelLeftovers_UnservedFamilyKept(t *testing.T) {
 	n := newNode(t)
 	n.sh(occupied + "; nft add table ip kube-proxy; nft add table ip6 kube-proxy; ip6tables-nft -t nat -N KUBE-IPVS-X")
 	domains, err := n.domains(IPTablesOptions{Variant: "nft", MasqueradeBit: 14})

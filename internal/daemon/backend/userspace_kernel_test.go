@@ -24,9 +24,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelServiceAddressesDoNotAnswerARP: a node of userspace mode leaves the addresses that a load balancer
-// announces to whoever announces them, and answers for its own. A clean-up restores the sysctls.
-func TestKernelServiceAddressesDoNotAnswerARP(t *testing.T) {
+// TestKernelUserspace_ServiceAddressesNoARP: kernel Service addresses do not answer ARP. A node of userspace mode
+// leaves the addresses that a load balancer announces to whoever announces them, and answers for its own. A
+// clean-up restores the sysctls.
+func TestKernelUserspace_ServiceAddressesNoARP(t *testing.T) {
 	node, neighbour := netnstest.New(t, "node"), netnstest.New(t, "neighbour")
 	ok(t, netns.Link(node, neighbour, netns.LinkSpec{
 		NameA: "eth0", NameB: "eth0",
@@ -76,9 +77,10 @@ func TestKernelServiceAddressesDoNotAnswerARP(t *testing.T) {
 	}
 }
 
-// TestKernelUserspaceLeavesNoPortOfTheHostOpen: what the backend builds refuses clients of a program that listens
-// on all addresses of the host, at the Service's address. The next mode, or a clean-up, removes all.
-func TestKernelUserspaceLeavesNoPortOfTheHostOpen(t *testing.T) {
+// TestKernelUserspace_HostPortsClosed: kernel userspace leaves no port of the host open. What the backend builds
+// refuses clients of a program that listens on all addresses of the host, at the Service's address. The next mode,
+// or a clean-up, removes all.
+func TestKernelUserspace_HostPortsClosed(t *testing.T) {
 	node := netnstest.New(t, "node")
 	l, err := node.Listen("tcp", "0.0.0.0:10250")
 	ok(t, err)
@@ -146,9 +148,9 @@ func TestKernelUserspaceLeavesNoPortOfTheHostOpen(t *testing.T) {
 	}
 }
 
-// TestKernelServerAddressIsReleased: an address that an earlier process made local, and where nobody connects, leads
-// out of the node again. Others stay, and so do routes of other programs.
-func TestKernelServerAddressIsReleased(t *testing.T) {
+// TestKernelReleaseAddresses_Server: kernel server address is released. An address that an earlier process made
+// local, and where nobody connects, leads out of the node again. Others stay, and so do routes of other programs.
+func TestKernelReleaseAddresses_Server(t *testing.T) {
 	node := netnstest.New(t, "node")
 	for _, addr := range []string{"203.0.113.6", "203.0.113.7", "2001:db8::6"} {
 		run(t, node, "ip", "route", "add", "local", addr, "dev", "lo", "table", "local", "proto", "219", "metric", "219")
@@ -168,9 +170,10 @@ func TestKernelServerAddressIsReleased(t *testing.T) {
 	}
 }
 
-// TestUserspaceWithoutGuard: a kernel without nf_tables keeps the mode from starting, and the error says what to
-// do, unless the configuration accepts open ports of the host. Another error is final in any case.
-func TestUserspaceWithoutGuard(t *testing.T) {
+// TestUserspace_WithoutGuard: userspace without guard. A kernel without nf_tables keeps the mode from starting,
+// and the error says what to do, unless the configuration accepts open ports of the host. Another error is final
+// in any case.
+func TestUserspace_WithoutGuard(t *testing.T) {
 	lacks, other := &nftkernel.MissingError{Family: service.IPv4, Err: syscall.EPROTONOSUPPORT}, syscall.EPERM
 	for name, c := range map[string]struct {
 		expose         bool

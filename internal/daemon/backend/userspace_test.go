@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestBoundsAreLoggedWithWhoHasThem: a client, a Service or the process.
-func TestBoundsAreLoggedWithWhoHasThem(t *testing.T) {
+// TestUserspace_BoundsLoggedWithScope: bounds are logged with who has them. A client, a Service or the process.
+func TestUserspace_BoundsLoggedWithScope(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
 	log := zap.New(core)
 	port := userspace.PortID{Service: service.Key{Namespace: "ns1", Name: "web"}, Name: "http", Protocol: service.TCP}
@@ -34,8 +34,9 @@ func TestBoundsAreLoggedWithWhoHasThem(t *testing.T) {
 	}
 }
 
-// TestForwardersAreConfigured: with the bound of a client, and the addresses that no endpoint may have.
-func TestForwardersAreConfigured(t *testing.T) {
+// TestForwarders_Configure: forwarders are configured. With the bound of a client, and the addresses that no
+// endpoint may have.
+func TestForwarders_Configure(t *testing.T) {
 	f := &Forwarders{}
 	defer f.Close()
 	if _, err := f.of("userspace/IPv4", userspace.Addresses, service.IPv4, zap.NewNop()); err != nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPickedUpConnectionsAccuseNoEndpoint: connections whose entries were lost reach endpoints that reset them or, as far
-// as the kernel announces, do not answer. Neither says that the endpoint fails, and the open connections still count.
-func TestPickedUpConnectionsAccuseNoEndpoint(t *testing.T) {
+// TestOutliers_PickedUpConnections: picked up connections accuse no endpoint. Connections whose entries were lost
+// reach endpoints that reset them or, as far as the kernel announces, do not answer. Neither says that the
+// endpoint fails, and the open connections still count.
+func TestOutliers_PickedUpConnections(t *testing.T) {
 	for _, least := range []bool{false, true} {
 		w, s, now, begin := observed()
 		w.need(s, true, least)

@@ -76,8 +76,9 @@ func (w *world) warm(clients int) {
 	}
 }
 
-// TestThreeFailuresOfTwoClients: in a row, and of clients that other endpoints answer.
-func TestThreeFailuresOfTwoClients(t *testing.T) {
+// TestOutliers_ThreeFailuresTwoClients: three failures of two clients. In a row, and of clients that other
+// endpoints answer.
+func TestOutliers_ThreeFailuresTwoClients(t *testing.T) {
 	w := newWorld(t, 3)
 	w.warm(2)
 	w.connect(0, 1, false)
@@ -93,8 +94,9 @@ func TestThreeFailuresOfTwoClients(t *testing.T) {
 	w.expect("in a row", 1)
 }
 
-// TestEvidenceMayComeLater: clients are answered by another endpoint only after their failures.
-func TestEvidenceMayComeLater(t *testing.T) {
+// TestOutliers_EvidenceComesLater: evidence may come later. Clients are answered by another endpoint only after
+// their failures.
+func TestOutliers_EvidenceComesLater(t *testing.T) {
 	w := newWorld(t, 3)
 	for i := range 4 {
 		w.connect(i%2, 1, false)
@@ -106,8 +108,8 @@ func TestEvidenceMayComeLater(t *testing.T) {
 	w.expect("both are answered", 1)
 }
 
-// TestTrials: the pause doubles as long as the endpoint fails, and ends with an answer.
-func TestTrials(t *testing.T) {
+// TestOutliers_Trials: the pause doubles as long as the endpoint fails, and ends with an answer.
+func TestOutliers_Trials(t *testing.T) {
 	w := newWorld(t, 2)
 	w.warm(2)
 	for i := range 3 {
@@ -142,8 +144,9 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestNewsOfTheAPIResets: an endpoint that leaves and comes back is judged from scratch.
-func TestNewsOfTheAPIResets(t *testing.T) {
+// TestOutliers_APIChangeResets: news of the API resets. An endpoint that leaves and comes back is judged from
+// scratch.
+func TestOutliers_APIChangeResets(t *testing.T) {
 	w := newWorld(t, 2)
 	w.warm(2)
 	for i := range 3 {
@@ -155,9 +158,9 @@ func TestNewsOfTheAPIResets(t *testing.T) {
 	w.expect("after")
 }
 
-// TestAcquittal: two clients that a new policy drops everywhere make a suspect of an endpoint, until another one fails
-// them as well.
-func TestAcquittal(t *testing.T) {
+// TestOutliers_Acquittal: two clients that a new policy drops everywhere make a suspect of an endpoint, until
+// another one fails them as well.
+func TestOutliers_Acquittal(t *testing.T) {
 	w := newWorld(t, 3)
 	w.warm(3)
 	for i := range 3 {
@@ -176,8 +179,9 @@ func TestAcquittal(t *testing.T) {
 	w.expect("in the long run")
 }
 
-// TestForgedClientsAcquitNone: a suspect stays one when its witnesses are forgotten, since forged clients take their room.
-func TestForgedClientsAcquitNone(t *testing.T) {
+// TestOutliers_ForgedClientsKeepSuspect: forged clients acquit none. A suspect stays one when its witnesses are
+// forgotten, since forged clients take their room.
+func TestOutliers_ForgedClientsKeepSuspect(t *testing.T) {
 	w, r := newWorld(t, 4), rand.New(rand.NewPCG(1, 2))
 	w.warm(3)
 	for i := range 3 {
@@ -195,8 +199,8 @@ func TestForgedClientsAcquitNone(t *testing.T) {
 	}
 }
 
-// TestHarmlessFailures: none of these says that an endpoint fails.
-func TestHarmlessFailures(t *testing.T) {
+// TestOutliers_HarmlessFailures: none of these says that an endpoint fails.
+func TestOutliers_HarmlessFailures(t *testing.T) {
 	cases := map[string]func(w *world, r *rand.Rand){
 		"one client that a policy drops, among others": func(w *world, r *rand.Rand) {
 			w.connect(r.IntN(20), r.IntN(10), true)
@@ -243,9 +247,9 @@ func TestHarmlessFailures(t *testing.T) {
 	}
 }
 
-// TestTrialOfASilentEndpoint: the connection of a trial stays until it fails, after the patience for answers, and is deleted
-// then. The endpoint remains one suspect.
-func TestTrialOfASilentEndpoint(t *testing.T) {
+// TestOutliers_SilentEndpointTrial: trial of a silent endpoint. The connection of a trial stays until it fails,
+// after the patience for answers, and is deleted then. The endpoint remains one suspect.
+func TestOutliers_SilentEndpointTrial(t *testing.T) {
 	var told []Event
 	deleted := 0
 	w := newWorker(New(Config{
@@ -335,9 +339,9 @@ func observed() (w *worker, s *tracked, now time.Time, begin func(c, e int)) {
 	}
 }
 
-// TestLossesAndDelaysAccuseNoEndpoint: after lost announcements, and after a delay of the worker, unheard answers are no
-// failures.
-func TestLossesAndDelaysAccuseNoEndpoint(t *testing.T) {
+// TestOutliers_LossesAndDelays: losses and delays accuse no endpoint. After lost announcements, and after a delay
+// of the worker, unheard answers are no failures.
+func TestOutliers_LossesAndDelays(t *testing.T) {
 	w, s, now, begin := observed()
 	for c := range 3 {
 		s.outliers.answered(client(c), endpointOf(0), now)
@@ -372,8 +376,9 @@ func TestLossesAndDelaysAccuseNoEndpoint(t *testing.T) {
 	}
 }
 
-// TestAServiceThatLeavesLeavesNothing: its connections make room for those of others.
-func TestAServiceThatLeavesLeavesNothing(t *testing.T) {
+// TestWorker_RemovedServiceLeavesNothing: a Service that leaves leaves nothing. Its connections make room for
+// those of others.
+func TestWorker_RemovedServiceLeavesNothing(t *testing.T) {
 	w, s, _, begin := observed()
 	for c := range 10 {
 		begin(c, c%3)
@@ -387,8 +392,9 @@ func TestAServiceThatLeavesLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestOneServiceDoesNotTakeAllRoom: further connections of it are not followed.
-func TestOneServiceDoesNotTakeAllRoom(t *testing.T) {
+// TestWorker_ConnectionsBoundedPerService: one Service does not take all room. Further connections of it are not
+// followed.
+func TestWorker_ConnectionsBoundedPerService(t *testing.T) {
 	w, s, _, begin := observed()
 	for c := range serviceWaitingMax + 100 {
 		begin(c%60000, 0)

@@ -71,10 +71,10 @@ func (m *mixture) connection(n int, purpose bool) {
 	}
 }
 
-// TestClientsThatFailOnPurpose: two clients alternate ordinary connections with packets that no endpoint answers, as with
-// the TCP MD5 option, and a third one makes two connections per second. At first, they are believed. In three minutes,
-// they made 19 suspects when they were always believed.
-func TestClientsThatFailOnPurpose(t *testing.T) {
+// TestOutliers_DeliberateFailures: clients that fail on purpose. Two clients alternate ordinary connections with
+// packets that no endpoint answers, as with the TCP MD5 option, and a third one makes two connections per second.
+// At first, they are believed. In three minutes, they made 19 suspects when they were always believed.
+func TestOutliers_DeliberateFailures(t *testing.T) {
 	const seeds, attempt = 10, 162500 * time.Microsecond
 	ejections := 0
 	for seed := range seeds {
@@ -95,9 +95,9 @@ func TestClientsThatFailOnPurpose(t *testing.T) {
 	}
 }
 
-// TestOrdinaryFailuresUseUpNoCredibility: a dead endpoint is found among others that lose packets, or when another one
-// answers every second connection.
-func TestOrdinaryFailuresUseUpNoCredibility(t *testing.T) {
+// TestOutliers_DeadAmongOrdinaryFailures: ordinary failures use up no credibility. A dead endpoint is found among
+// others that lose packets, or when another one answers every second connection.
+func TestOutliers_DeadAmongOrdinaryFailures(t *testing.T) {
 	for name, set := range map[string]func(*mixture){
 		"half broken": func(m *mixture) { m.flaky = m.all[1] },
 		"losses":      func(m *mixture) { m.loss = 0.005 },

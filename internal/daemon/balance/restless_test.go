@@ -11,7 +11,7 @@ import (
 )
 
 // Announcements fail or are lost, and then the only Service that adapts goes. The worker rests, and its failure is over.
-func TestTheWorkerRestsWithoutServicesWhateverHappenedBefore(t *testing.T) {
+func TestWorker_RestsWithoutServices(t *testing.T) {
 	for _, failure := range []error{errors.New("no buffer space"), nil} {
 		synctest.Test(t, func(t *testing.T) {
 			var failed []error

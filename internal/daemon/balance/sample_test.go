@@ -59,9 +59,10 @@ func (c *crowd) open(s *tracked, count int, e byte) {
 	}
 }
 
-// TestASampleKeepsProportions: with more open connections than are counted, a new endpoint gets about what it lacks, the
-// number that counts is bounded, and one Service is told. With few connections again, all of them count.
-func TestASampleKeepsProportions(t *testing.T) {
+// TestSample_KeepsProportions: a sample keeps proportions. With more open connections than are counted, a new
+// endpoint gets about what it lacks, the number that counts is bounded, and one Service is told. With few
+// connections again, all of them count.
+func TestSample_KeepsProportions(t *testing.T) {
 	c := newCrowd()
 	s := c.add("web", 4, false, true)
 	const each = serviceMax / 2
@@ -106,8 +107,9 @@ func TestASampleKeepsProportions(t *testing.T) {
 	}
 }
 
-// TestManyConnectionsElsewhereTakeNoRoom: Services with most connections make room for others on a full node.
-func TestManyConnectionsElsewhereTakeNoRoom(t *testing.T) {
+// TestSample_FullNodeMakesRoom: many connections elsewhere take no room. Services with most connections make room
+// for others on a full node.
+func TestSample_FullNodeMakesRoom(t *testing.T) {
 	c := newCrowd()
 	for i := range connectionsMax/serviceMax + 2 {
 		c.open(c.add(string(rune('a'+i)), 5, false, true), serviceMax, 0)
@@ -119,9 +121,9 @@ func TestManyConnectionsElsewhereTakeNoRoom(t *testing.T) {
 	}
 }
 
-// TestOpenConnectionsDoNotBlindTheJudge: however many connections are open, and however many forged clients get no answer,
-// an endpoint that does not answer is found.
-func TestOpenConnectionsDoNotBlindTheJudge(t *testing.T) {
+// TestOutliers_ManyOpenConnections: open connections do not blind the judge. However many connections are open,
+// and however many forged clients get no answer, an endpoint that does not answer is found.
+func TestOutliers_ManyOpenConnections(t *testing.T) {
 	for name, crowded := range map[string]func(c *crowd, s *tracked){
 		"open connections": func(c *crowd, s *tracked) { c.open(s, 3*serviceMax, 0) },
 		"forged clients": func(c *crowd, s *tracked) {
@@ -168,9 +170,9 @@ func TestOpenConnectionsDoNotBlindTheJudge(t *testing.T) {
 	}
 }
 
-// TestReadingsAreRare: a Service that changes its mind all the time, and announcements that are lost all the time, make
-// the process read the connection table for 2 % of the time.
-func TestReadingsAreRare(t *testing.T) {
+// TestWorker_RareTableReads: readings are rare. A Service that changes its mind all the time, and announcements
+// that are lost all the time, make the process read the connection table for 2 % of the time.
+func TestWorker_RareTableReads(t *testing.T) {
 	for name, event := range map[string]func(w *worker, s *tracked){
 		"flips": func(w *worker, s *tracked) {
 			w.need(s, false, false)
@@ -212,8 +214,9 @@ func TestReadingsAreRare(t *testing.T) {
 	}
 }
 
-// TestUnknownCountsGiveEqualShares: until the connections that were open before count, no endpoint is preferred.
-func TestUnknownCountsGiveEqualShares(t *testing.T) {
+// TestWeights_UnknownCountsEqualShares: unknown counts give equal shares. Until the connections that were open
+// before count, no endpoint is preferred.
+func TestWeights_UnknownCountsEqualShares(t *testing.T) {
 	c := newCrowd()
 	s := c.add("web", 5, false, true)
 	c.open(s, 500, 0)

@@ -19,8 +19,9 @@ func addresses(n int) (all []netip.AddrPort, present map[netip.AddrPort]bool) {
 	return all, present
 }
 
-// TestRamp: a new endpoint begins with a tenth and has its full share in the end; those that were there first do not.
-func TestRamp(t *testing.T) {
+// TestWeights_Ramp: a new endpoint begins with a tenth and has its full share in the end; those that were there
+// first do not.
+func TestWeights_Ramp(t *testing.T) {
 	all, present := addresses(3)
 	s := &tracked{adaptation: service.Adaptation{SlowStart: time.Minute}, endpoints: map[netip.AddrPort]*endpoint{}}
 	begin := time.Unix(1_000_000, 0)
@@ -49,8 +50,9 @@ func TestRamp(t *testing.T) {
 	}
 }
 
-// TestStepsTowardFewerConnections: shares move by at most half in one step, within bounds, and rest once counts are equal.
-func TestStepsTowardFewerConnections(t *testing.T) {
+// TestWeights_StepsTowardFewerConnections: steps toward fewer connections. Shares move by at most half in one
+// step, within bounds, and rest once counts are equal.
+func TestWeights_StepsTowardFewerConnections(t *testing.T) {
 	all, present := addresses(4)
 	s := &tracked{least: true, complete: true, endpoints: map[netip.AddrPort]*endpoint{}}
 	s.take(present, true, nil)
@@ -91,9 +93,9 @@ func TestStepsTowardFewerConnections(t *testing.T) {
 	}
 }
 
-// TestConnectionsBecomeEqual simulates clients that hold their connections: after one endpoint was empty, the counts
-// become equal faster than at random.
-func TestConnectionsBecomeEqual(t *testing.T) {
+// TestWeights_ConnectionsBecomeEqual: connections become equal simulates clients that hold their connections:
+// after one endpoint was empty, the counts become equal faster than at random.
+func TestWeights_ConnectionsBecomeEqual(t *testing.T) {
 	all, present := addresses(4)
 	s := &tracked{least: true, complete: true, endpoints: map[netip.AddrPort]*endpoint{}}
 	s.take(present, true, nil)

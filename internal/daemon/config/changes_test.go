@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCompareFindsEveryField: a change of any field is found, alone, with its values.
-func TestCompareFindsEveryField(t *testing.T) {
+// TestCompare_EveryField: compare finds every field. A change of any field is found, alone, with its values.
+func TestCompare_EveryField(t *testing.T) {
 	for _, c := range fieldCases {
 		if c.field == "apiVersion" || c.field == "kind" || c.field == "SluiceConfiguration.apiVersion" || c.field == "SluiceConfiguration.kind" {
 			continue // there is only one value
@@ -40,8 +40,8 @@ func TestCompareFindsEveryField(t *testing.T) {
 	}
 }
 
-// TestCompareNamed: to name the default is a change, because it then applies.
-func TestCompareNamed(t *testing.T) {
+// TestCompare_NamedDefault: to name the default is a change, because it then applies.
+func TestCompare_NamedDefault(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"iptables: {minSyncPeriod: 1s}\n"))
 	if changes := Compare(old, new); len(changes) != 1 || changes[0] != (Change{"iptables.minSyncPeriod", "0s", "1s"}) {
@@ -49,8 +49,8 @@ func TestCompareNamed(t *testing.T) {
 	}
 }
 
-// TestCompareMode: a change of the mode is one change.
-func TestCompareMode(t *testing.T) {
+// TestCompare_Mode: a change of the mode is one change.
+func TestCompare_Mode(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead+"mode: iptables\n"))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"mode: ipvs\nfeatureGates: {DRADeviceTaintRules: true}\n"))
 	want := []Change{{"featureGates", "{}", `{"DRADeviceTaintRules":true}`}, {"mode", "iptables", "ipvs"}}

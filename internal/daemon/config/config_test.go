@@ -93,9 +93,9 @@ func again(t *testing.T, c *Config) {
 	}
 }
 
-// TestByMode: which settings apply in which mode. As in kube-proxy v1.37, an unset mode has
-// those of iptables.
-func TestByMode(t *testing.T) {
+// TestLoad_SettingsByMode: which settings apply in which mode. As in kube-proxy v1.37, an unset mode has those of
+// iptables.
+func TestLoad_SettingsByMode(t *testing.T) {
 	text := kubeProxyHead + `
 iptables: {masqueradeBit: 1, masqueradeAll: true, syncPeriod: 1m, minSyncPeriod: 1s}
 ipvs: {syncPeriod: 2m, minSyncPeriod: 2s}
@@ -120,8 +120,9 @@ mode: `
 	}
 }
 
-// TestFlagsByMode: one flag serves several modes. A file cannot say 0, which means the default there.
-func TestFlagsByMode(t *testing.T) {
+// TestLoad_FlagsByMode: flags by mode. One flag serves several modes. A file cannot say 0, which means the default
+// there.
+func TestLoad_FlagsByMode(t *testing.T) {
 	words := []string{"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--ipvs-sync-period=2m", "--ipvs-min-sync-period=2s",
 		"--masquerade-all", "--iptables-masquerade-bit=1"}
 	for mode, want := range map[string]struct {
@@ -182,8 +183,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestAuditPause: a backend keeps its preferred pause between audits unless one is configured.
-func TestAuditPause(t *testing.T) {
+// TestPace_Audit: a backend keeps its preferred pause between audits unless one is configured.
+func TestPace_Audit(t *testing.T) {
 	for word, want := range map[string]time.Duration{
 		"--masquerade-all": 5 * time.Minute, "--iptables-sync-period=7s": 7 * time.Second,
 	} {
@@ -194,9 +195,9 @@ func TestAuditPause(t *testing.T) {
 	}
 }
 
-// TestHealthzDisabled: without a health server there is no address, even after writing the
-// configuration and loading it.
-func TestHealthzDisabled(t *testing.T) {
+// TestLoad_HealthzDisabled: without a health server there is no address, even after writing the configuration and
+// loading it.
+func TestLoad_HealthzDisabled(t *testing.T) {
 	for name, words := range map[string][]string{
 		"flag": {"--healthz-port=0"},
 		"file": {"--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"healthz: {disabled: true}\n")},

@@ -210,7 +210,8 @@ func allFields() []string {
 	return fields
 }
 
-func TestEveryFieldIsInTheTable(t *testing.T) {
+// TestFields_Complete: every field is in the table.
+func TestFields_Complete(t *testing.T) {
 	have := allFields()
 	var want []string
 	for _, c := range fieldCases {

@@ -12,8 +12,8 @@ import (
 
 const sluiceHead = "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n"
 
-// TestFileRejected: every mistake of a file is reported, with its line.
-func TestFileRejected(t *testing.T) {
+// TestFile_Rejected: every mistake of a file is reported, with its line.
+func TestFile_Rejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -87,8 +87,8 @@ func TestFileRejected(t *testing.T) {
 	}
 }
 
-// TestFileOrder: mistakes are reported in file order.
-func TestFileOrder(t *testing.T) {
+// TestFile_MistakesInOrder: mistakes are reported in file order.
+func TestFile_MistakesInOrder(t *testing.T) {
 	file := write(t, kubeProxyHead+"oomScoreAdj: 5000\nmode: fast\n")
 	said := rejected("--config", file)
 	if !strings.HasPrefix(said, "invalid configuration (2 errors):\n  "+file+":3: oomScoreAdj") {
@@ -96,8 +96,8 @@ func TestFileOrder(t *testing.T) {
 	}
 }
 
-// TestFileOdd: what kube-proxy accepts with a log line is accepted.
-func TestFileOdd(t *testing.T) {
+// TestFile_LenientLikeKubeProxy: what kube-proxy accepts with a log line is accepted.
+func TestFile_LenientLikeKubeProxy(t *testing.T) {
 	file := write(t, kubeProxyHead+"mode: ipvs\nudpIdleTimeout: 250ms\nIptables: {}\nconntrack:\n  max: 5\nmode: iptables\n"+
 		"featureGates: {AllowServiceExternalIPs: true}\nwindowsRunAsService: true\n")
 	c, warnings := load(t, "--config", file)
@@ -124,9 +124,8 @@ func TestFileOdd(t *testing.T) {
 	}
 }
 
-// TestFileStrict: in Sluice's own document, unknown fields and fields that are set twice are
-// mistakes.
-func TestFileStrict(t *testing.T) {
+// TestFile_Strict: in Sluice's own document, unknown fields and fields that are set twice are mistakes.
+func TestFile_Strict(t *testing.T) {
 	for text, want := range map[string]string{
 		"colour: red":                             ":6: SluiceConfiguration.colour: unknown field",
 		"balancing: {sed: 1}":                     ":6: SluiceConfiguration.balancing.sed: unknown field",
@@ -146,17 +145,17 @@ func TestFileStrict(t *testing.T) {
 	}
 }
 
-// TestFileWords: off needs no quotes where a word is wanted.
-func TestFileWords(t *testing.T) {
+// TestFile_UnquotedOff: off needs no quotes where a word is wanted.
+func TestFile_UnquotedOff(t *testing.T) {
 	c, warnings := load(t, "--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"reload: off\ntraffic: {flowLog: off, accounting: true}\nnftables: {offload: off}\n"))
 	if len(warnings) > 0 || c.Sluice.Reload != ReloadOff || c.Sluice.Traffic.FlowLog != FlowLogOff || !c.Sluice.Traffic.Accounting || c.Sluice.NFTables.Offload != OffloadOff {
 		t.Errorf("%+v, warnings %v", c.Sluice, warnings)
 	}
 }
 
-// TestFilesTogether: documents of several files count together, and the fields of later ones. Without kube-proxy's
-// document, its flags count.
-func TestFilesTogether(t *testing.T) {
+// TestFile_SeveralFiles: documents of several files count together, and the fields of later ones. Without
+// kube-proxy's document, its flags count.
+func TestFile_SeveralFiles(t *testing.T) {
 	first, second := write(t, kubeProxyHead+"mode: iptables\n"), write(t, sluiceHead+"balancing: {seed: 7}\n")
 	c, warnings := load(t, "--config", first, "--config", second, "--proxy-mode=ipvs")
 	if c.KubeProxy.Mode != ModeIPTables || c.KubeProxyFile != first || c.Sluice.Balancing.Seed != 7 || len(warnings) != 1 {
@@ -187,8 +186,8 @@ func TestFilesTogether(t *testing.T) {
 	}
 }
 
-// TestTheFileThatIsWrongIsNamed: another file sets the same field, well.
-func TestTheFileThatIsWrongIsNamed(t *testing.T) {
+// TestFile_WrongFileNamed: the file that is wrong is named. Another file sets the same field, well.
+func TestFile_WrongFileNamed(t *testing.T) {
 	wrong, well := write(t, sluiceHead+"\nmetrics: {servicesMax: abc}\n"), write(t, sluiceHead+"metrics: {servicesMax: 5}\n")
 	f, err := parse("--config="+wrong, "--config="+well)
 	if err != nil {
@@ -200,7 +199,7 @@ func TestTheFileThatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-func TestFileMissing(t *testing.T) {
+func TestFile_Missing(t *testing.T) {
 	if said := rejected("--config", "/nowhere/x.conf"); said != "/nowhere/x.conf: cannot be read: no such file or directory" {
 		t.Error(said)
 	}
@@ -210,9 +209,9 @@ func TestFileMissing(t *testing.T) {
 	}
 }
 
-// TestFilesOfOthers: files written by kubeadm and kube-proxy v1.37.2, and our examples, load
-// without a warning, and have the same effect after being written.
-func TestFilesOfOthers(t *testing.T) {
+// TestFile_WrittenByOthers: files of others. Files written by kubeadm and kube-proxy v1.37.2, and our examples,
+// load without a warning, and have the same effect after being written.
+func TestFile_WrittenByOthers(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/config/*.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -235,8 +234,8 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-// TestKubeadm: in the ConfigMap of a kubeadm cluster, zero and null mean the defaults.
-func TestKubeadm(t *testing.T) {
+// TestFile_Kubeadm: in the ConfigMap of a kubeadm cluster, zero and null mean the defaults.
+func TestFile_Kubeadm(t *testing.T) {
 	c, _ := load(t, "--config", "../../../examples/config/kubeadm.conf", "--hostname-override=Node-1")
 	plain, _ := load(t, "--hostname-override=node-1", "--cluster-cidr=10.244.0.0/16", "--kubeconfig=/var/lib/kube-proxy/kubeconfig.conf")
 	c.Control = plain.Control
@@ -248,8 +247,8 @@ func TestKubeadm(t *testing.T) {
 	}
 }
 
-// TestExampleHoldsTheDefaults: the example changes nothing.
-func TestExampleHoldsTheDefaults(t *testing.T) {
+// TestFile_ExampleHoldsDefaults: example holds the defaults. The example changes nothing.
+func TestFile_ExampleHoldsDefaults(t *testing.T) {
 	c, _ := load(t, "--config", "../../../examples/config/sluice.conf")
 	plain, _ := load(t, "--config", write(t, kubeProxyHead+"clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}\nclusterCIDR: 10.244.0.0/16\n"))
 	for _, change := range Compare(plain, c) {

@@ -166,7 +166,8 @@ var flagCases = []flagCase{
 		"run": `--sluice-state-dir "run": must be an absolute path of a directory`}},
 }
 
-func TestEveryFlagIsInTheTable(t *testing.T) {
+// TestFlags_Complete: every flag is in the table.
+func TestFlags_Complete(t *testing.T) {
 	f, err := parse()
 	if err != nil {
 		t.Fatal(err)
@@ -211,9 +212,9 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestFlagsBesideAFile: with a file, kube-proxy's flags are ignored, except for logs and the
+// TestFlags_WithFile: flags beside a file. With a file, kube-proxy's flags are ignored, except for logs and the
 // name of the node. Sluice's own apply.
-func TestFlagsBesideAFile(t *testing.T) {
+func TestFlags_WithFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"hostnameOverride: other\nfeatureGates: {LoggingAlphaOptions: true}\n"+
 		"iptables: {syncPeriod: 5s, minSyncPeriod: 2s}\n"+
 		"---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nlog: {level: warn}\n")
@@ -244,8 +245,8 @@ func TestFlagsBesideAFile(t *testing.T) {
 	}
 }
 
-// TestVModuleBesideAFile: the patterns of the flag come before those of the file.
-func TestVModuleBesideAFile(t *testing.T) {
+// TestFlags_VModuleWithFile: v module beside a file. The patterns of the flag come before those of the file.
+func TestFlags_VModuleWithFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"logging: {vmodule: [{filePattern: x, verbosity: 1}]}\n")
 	c, _ := load(t, "--config", file, "--vmodule=y=2")
 	if is := valueAt(c, "logging.vmodule"); is != `[{"filePattern":"y","verbosity":2},{"filePattern":"x","verbosity":1}]` {
@@ -253,8 +254,8 @@ func TestVModuleBesideAFile(t *testing.T) {
 	}
 }
 
-// TestWrongFlagBesideAFile: a mistake is reported where the value came from.
-func TestWrongFlagBesideAFile(t *testing.T) {
+// TestFlags_WrongWithFile: wrong flag beside a file. A mistake is reported where the value came from.
+func TestFlags_WrongWithFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"logging: {format: xml}\n")
 	if said := rejected("--config", file, "--logging-format=yaml"); said != `--logging-format "yaml": must be text or json` {
 		t.Error(said)
@@ -278,9 +279,9 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestFlagsOfCommands: the help of a command shows few flags. Those about the node are accepted nevertheless, with the
-// same names and meanings.
-func TestFlagsOfCommands(t *testing.T) {
+// TestCommandFlags_FewInHelp: flags of commands. The help of a command shows few flags. Those about the node are
+// accepted nevertheless, with the same names and meanings.
+func TestCommandFlags_FewInHelp(t *testing.T) {
 	node := []string{"--proxy-mode=nftables", "--masquerade-all", "--cluster-cidr=10.0.0.0/8"}
 	for name, c := range map[string]struct {
 		bind         func(*pflag.FlagSet) *Flags
@@ -330,9 +331,9 @@ func TestFlagsOfCommands(t *testing.T) {
 	}
 }
 
-// TestCommandsTakeTheFlagsOfAProxy: -v and what has no effect are accepted where a proxy's command line is tried, unless the
-// command has another -v.
-func TestCommandsTakeTheFlagsOfAProxy(t *testing.T) {
+// TestCommandFlags_AcceptProxyFlags: commands take the flags of a proxy. -v and what has no effect are accepted
+// where a proxy's command line is tried, unless the command has another -v.
+func TestCommandFlags_AcceptProxyFlags(t *testing.T) {
 	for name, bind := range map[string]func(*pflag.FlagSet) *Flags{"render": BindRender, "plan": BindPlan, "preflight": BindPreflight} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
 		bind(set)
@@ -348,8 +349,9 @@ func TestCommandsTakeTheFlagsOfAProxy(t *testing.T) {
 	}
 }
 
-// TestEmptyValuesOfFlags: an empty file name stands for none, and an empty directory is an error.
-func TestEmptyValuesOfFlags(t *testing.T) {
+// TestFlags_EmptyValues: empty values of flags. An empty file name stands for none, and an empty directory is an
+// error.
+func TestFlags_EmptyValues(t *testing.T) {
 	for flag, want := range map[string]string{"--config=": "", "--sluice-state-dir=": "an absolute path of a directory"} {
 		f, err := parse(flag)
 		if err != nil {
@@ -361,8 +363,8 @@ func TestEmptyValuesOfFlags(t *testing.T) {
 	}
 }
 
-// TestLoadIsInvalidError: callers recognize usage errors by type.
-func TestLoadIsInvalidError(t *testing.T) {
+// TestLoad_InvalidError: load is invalid error. Callers recognize usage errors by type.
+func TestLoad_InvalidError(t *testing.T) {
 	f, err := parse("--proxy-mode=x", "--oom-score-adj=5000")
 	if err != nil {
 		t.Fatal(err)

@@ -51,9 +51,9 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestGatesOfAStage: a gate's own setting overrides that of its stage, and the toggles of
-// stages do not affect each other.
-func TestGatesOfAStage(t *testing.T) {
+// TestGates_Stage: gates of a stage. A gate's own setting overrides that of its stage, and the toggles of stages
+// do not affect each other.
+func TestGates_Stage(t *testing.T) {
 	c := Config{}
 	c.KubeProxy.FeatureGates = map[string]bool{"AllAlpha": true, "KubeProxyNFTablesLocalhostNodePorts": false, "AllBeta": false}
 	for name, want := range map[string]bool{
@@ -66,8 +66,9 @@ func TestGatesOfAStage(t *testing.T) {
 	}
 }
 
-// TestGatesNeedOthers: ClusterTrustBundleProjection needs ClusterTrustBundle, and both are on by default.
-func TestGatesNeedOthers(t *testing.T) {
+// TestGates_NeedOthers: gates need others. ClusterTrustBundleProjection needs ClusterTrustBundle, and both are on
+// by default.
+func TestGates_NeedOthers(t *testing.T) {
 	for words, want := range map[string]string{
 		"ClusterTrustBundleProjection=true":                          "nothing",
 		"ClusterTrustBundleProjection=true,ClusterTrustBundle=false": `--feature-gates: ClusterTrustBundleProjection: ClusterTrustBundleProjection is on and needs ClusterTrustBundle, which is off`,
@@ -78,8 +79,8 @@ func TestGatesNeedOthers(t *testing.T) {
 	}
 }
 
-// TestLoggingGates: unstable options need their feature gate.
-func TestLoggingGates(t *testing.T) {
+// TestGates_Logging: unstable options need their feature gate.
+func TestGates_Logging(t *testing.T) {
 	for _, c := range []struct {
 		words []string
 		want  string
@@ -96,8 +97,9 @@ func TestLoggingGates(t *testing.T) {
 	}
 }
 
-// TestGatesOfOtherReleases: a configuration of the previous or a newer release loads, with a warning.
-func TestGatesOfOtherReleases(t *testing.T) {
+// TestGates_OtherReleases: gates of other releases. A configuration of the previous or a newer release loads, with
+// a warning.
+func TestGates_OtherReleases(t *testing.T) {
 	for words, want := range map[string]string{
 		"KubeProxyIPVS=true,NFTablesNetlink=false,KubeProxyNFTablesLocalhostNodePorts=true": "",
 		"SidecarContainers=true":  "this feature gate no longer exists in Kubernetes v1.37, ignored",

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestOldFile: a file with the fields of kube-proxy before v1.23 and a duplicate key, as in guides that
-// are still found, loads with a warning for each that names the line.
-func TestOldFile(t *testing.T) {
+// TestFile_OldFields: a file with the fields of kube-proxy before v1.23 and a duplicate key, as in guides that are
+// still found, loads with a warning for each that names the line.
+func TestFile_OldFields(t *testing.T) {
 	const file = "testdata/old-fields.yaml"
 	c, warnings := load(t, "--config", file)
 	var got []string

@@ -24,8 +24,8 @@ var fieldsWithoutFlag = map[string]string{
 	"windowsRunAsService":                 noEffect,
 }
 
-// TestReference compares the tables of docs/configuration.md with the flags and fields.
-func TestReference(t *testing.T) {
+// TestConfig_Reference compares the tables of docs/configuration.md with the flags and fields.
+func TestConfig_Reference(t *testing.T) {
 	f, err := parse()
 	if err != nil {
 		t.Fatal(err)

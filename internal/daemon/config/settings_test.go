@@ -52,9 +52,9 @@ func TestNodeSettings(t *testing.T) {
 	}
 }
 
-// TestIPVSSettings: virtual servers have single addresses, so the host's are needed;
-// loopback addresses have none.
-func TestIPVSSettings(t *testing.T) {
+// TestNodeSettings_IPVS: virtual servers have single addresses, so the host's are needed; loopback addresses have
+// none.
+func TestNodeSettings_IPVS(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--proxy-mode=ipvs", "--ipvs-exclude-cidrs=192.0.2.1/24,fd00::/8")
 	s, err := c.NodeSettings(ModeIPVS)
 	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, HostAddresses: true}); err != nil || !reflect.DeepEqual(s, want) {
@@ -69,9 +69,9 @@ func TestIPVSSettings(t *testing.T) {
 	}
 }
 
-// TestUnsetModeIsThatOfIPTables: if nftables serves because no mode is set, node ports answer
-// where kube-proxy's did, and packets are masqueraded as there.
-func TestUnsetModeIsThatOfIPTables(t *testing.T) {
+// TestNodeSettings_UnsetModeLikeIPTables: unset mode is that of iptables. If nftables serves because no mode is
+// set, node ports answer where kube-proxy's did, and packets are masqueraded as there.
+func TestNodeSettings_UnsetModeLikeIPTables(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--masquerade-all")
 	s, err := c.NodeSettings(ModeNFTables)
 	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, MasqueradeAll: true, SelfTest: service.PreferredSelfTest}); err != nil || !reflect.DeepEqual(s, want) {
@@ -98,7 +98,8 @@ func TestHealthPort(t *testing.T) {
 	}
 }
 
-func TestNodeNameIsTheHosts(t *testing.T) {
+// TestNodeName_HostName: node name is the hosts.
+func TestNodeName_HostName(t *testing.T) {
 	c, _ := load(t)
 	if name, err := c.NodeName(); err != nil || name == "" {
 		t.Errorf("%q, %v", name, err)
@@ -107,10 +108,10 @@ func TestNodeNameIsTheHosts(t *testing.T) {
 
 const localhostGate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true"
 
-// TestLocalhostNodePorts: node ports answer on localhost unless that is disabled, or the
-// ranges omit it (in iptables mode, those of IPv4); in nftables mode only if it is configured,
-// or the mode is not.
-func TestLocalhostNodePorts(t *testing.T) {
+// TestNodeSettings_LocalhostNodePorts: localhost node ports. Node ports answer on localhost unless that is
+// disabled, or the ranges omit it (in iptables mode, those of IPv4); in nftables mode only if it is configured, or
+// the mode is not.
+func TestNodeSettings_LocalhostNodePorts(t *testing.T) {
 	none, both := service.PerFamily[bool]{}, service.PerFamily[bool]{true, true}
 	localhostOn := "--config=" + write(t, sluiceHead+"nftables: {localhostNodePorts: true}\n")
 	localhostOff := "--config=" + write(t, sluiceHead+"nftables: {localhostNodePorts: false}\n")
@@ -161,9 +162,9 @@ func TestLocalhostNodePorts(t *testing.T) {
 	}
 }
 
-// TestPortsOfOwnAddressesAreDenied: the ports of all addresses that Sluice may listen at are denied, with any address, and
-// whatever is configured besides.
-func TestPortsOfOwnAddressesAreDenied(t *testing.T) {
+// TestDeniedPorts_OwnAddresses: ports of own addresses are denied. The ports of all addresses that Sluice may
+// listen at are denied, with any address, and whatever is configured besides.
+func TestDeniedPorts_OwnAddresses(t *testing.T) {
 	var c Config
 	c.KubeProxy.MetricsBindAddress, c.KubeProxy.HealthzBindAddress = "127.0.0.1:1", "[::]:2"
 	c.Sluice.Healthz.ProbeAddress, c.Sluice.Inspection.BindAddress = "192.0.2.1:3", "0.0.0.0:4"

@@ -124,9 +124,9 @@ func TestWatch(t *testing.T) {
 	f.expect()
 }
 
-// TestWatchOverwrite: a file may be written in place. Reading it halfway does no harm, or is
-// an error that the next reading corrects.
-func TestWatchOverwrite(t *testing.T) {
+// TestWatch_InPlaceWrite: a file may be written in place. Reading it halfway does no harm, or is an error that the
+// next reading corrects.
+func TestWatch_InPlaceWrite(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
 	for _, mode := range []string{"iptables", "ipvs"} { // more than once
@@ -136,8 +136,8 @@ func TestWatchOverwrite(t *testing.T) {
 	}
 }
 
-// TestWatchEmpty: an empty file is being written, unless it stays empty.
-func TestWatchEmpty(t *testing.T) {
+// TestWatch_EmptyFile: an empty file is being written, unless it stays empty.
+func TestWatch_EmptyFile(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, 1500*time.Millisecond)
 	put(t, file, "")
@@ -149,8 +149,8 @@ func TestWatchEmpty(t *testing.T) {
 	f.expect()
 }
 
-// TestWatchGone: a missing file is a mistake, until it exists again.
-func TestWatchGone(t *testing.T) {
+// TestWatch_MissingFile: a missing file is a mistake, until it exists again.
+func TestWatch_MissingFile(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
 	if err := os.Remove(file); err != nil {
@@ -198,7 +198,7 @@ func (m *configMap) set(text string) {
 
 func (m *configMap) file() string { return filepath.Join(m.dir, "config.conf") }
 
-func TestWatchConfigMap(t *testing.T) {
+func TestWatch_ConfigMap(t *testing.T) {
 	m := &configMap{t: t, dir: t.TempDir()}
 	m.set(kubeProxyHead)
 	f := follow(t, m.file(), never)
@@ -218,8 +218,8 @@ func TestWatchConfigMap(t *testing.T) {
 	f.expect()
 }
 
-// TestWatchLinkElsewhere: a link may lead out of the directory, and change.
-func TestWatchLinkElsewhere(t *testing.T) {
+// TestWatch_LinkElsewhere: watch link elsewhere. A link may lead out of the directory, and change.
+func TestWatch_LinkElsewhere(t *testing.T) {
 	here, there, link := write(t, kubeProxyHead), write(t, kubeProxyHead+"mode: ipvs\n"), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(here, link); err != nil {
 		t.Fatal(err)
@@ -238,8 +238,8 @@ func TestWatchLinkElsewhere(t *testing.T) {
 	f.expect("mode", "nodePortAddresses", "SluiceConfiguration.nftables.localhostNodePorts")
 }
 
-// TestWatchBurst: many writes are read together, and the last one applies.
-func TestWatchBurst(t *testing.T) {
+// TestWatch_Burst: many writes are read together, and the last one applies.
+func TestWatch_Burst(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
 	for i := range 200 {
@@ -254,8 +254,8 @@ func TestWatchBurst(t *testing.T) {
 	}
 }
 
-// TestWatchWithoutAFile: flags do not change.
-func TestWatchWithoutAFile(t *testing.T) {
+// TestWatch_WithoutFile: watch without a file. Flags do not change.
+func TestWatch_WithoutFile(t *testing.T) {
 	flags, err := parse()
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-func TestChaosStrikesOnceAndOnlyItsVictim(t *testing.T) {
+// TestChaos_StrikesOnlyVictimOnce: chaos strikes once and only its victim.
+func TestChaos_StrikesOnlyVictimOnce(t *testing.T) {
 	c := newChaos()
 	if got := c.next(echo); got != behave {
 		t.Errorf("unarmed: %v", got)
@@ -30,7 +31,7 @@ func TestChaosStrikesOnceAndOnlyItsVictim(t *testing.T) {
 	}
 }
 
-func TestChaosPanics(t *testing.T) {
+func TestChaos_Panics(t *testing.T) {
 	c := newChaos()
 	c.arm(echo, panics)
 	defer func() {
@@ -41,7 +42,8 @@ func TestChaosPanics(t *testing.T) {
 	c.intercept(t.Context(), echo, nil)
 }
 
-func TestChaosHangsUntilItsEnd(t *testing.T) {
+// TestChaos_HangsUntilEnd: chaos hangs until its end.
+func TestChaos_HangsUntilEnd(t *testing.T) {
 	c := newChaos()
 	c.arm(echo, hangs)
 	returned := make(chan struct{})
@@ -65,7 +67,7 @@ func appliedAt(w *recorder, domain string, at time.Time) {
 	w.Aggregator(aggregator.Applied{Domain: domain, At: at, Contribution: dataplane.Contribution{Key: echo}})
 }
 
-func TestWitnessAwait(t *testing.T) {
+func TestRecorder_Await(t *testing.T) {
 	w := newRecorder()
 	go w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Failed{}})
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
@@ -81,7 +83,8 @@ func TestWitnessAwait(t *testing.T) {
 	}
 }
 
-func TestWitnessAppliedSince(t *testing.T) {
+// TestRecorder_AppliedSince: witness applied since.
+func TestRecorder_AppliedSince(t *testing.T) {
 	w, began := newRecorder(), time.Now()
 	appliedAt(w, "a", began.Add(-time.Second))
 	appliedAt(w, "b", began.Add(time.Second))
@@ -97,7 +100,7 @@ func TestWitnessAppliedSince(t *testing.T) {
 	}
 }
 
-func TestWitnessCounts(t *testing.T) {
+func TestRecorder_Counts(t *testing.T) {
 	w := newRecorder()
 	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{}})
 	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{Again: true}})

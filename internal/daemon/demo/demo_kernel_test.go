@@ -75,9 +75,9 @@ func TestKernelDemo(t *testing.T) {
 	}
 }
 
-// TestKernelDemoUnprivileged runs the demo as a user without any rights. The
-// test binary lies where that user cannot go, so it is handed over as a file.
-func TestKernelDemoUnprivileged(t *testing.T) {
+// TestKernelDemo_Unprivileged runs the demo as a user without any rights. The test binary lies where that user
+// cannot go, so it is handed over as a file.
+func TestKernelDemo_Unprivileged(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(self, "demo", "") // which chooses the mode
 	if os.Geteuid() == 0 {

@@ -28,7 +28,8 @@ func TestStandsAt(t *testing.T) {
 	}
 }
 
-func TestAwaitAppliedNamesWhatIsMissing(t *testing.T) {
+// TestAwaitApplied_NamesMissing: await applied names what is missing.
+func TestAwaitApplied_NamesMissing(t *testing.T) {
 	r := &run{recorder: newRecorder()}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -46,7 +47,7 @@ func TestAwaitAppliedNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestManifestsReplace(t *testing.T) {
+func TestManifests_Replace(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	m, err := newManifests()
 	if err != nil {

@@ -39,7 +39,8 @@ func play(t *testing.T, pod string, served []target, test func(*run)) {
 	}
 }
 
-func TestKernelConnectManyCounts(t *testing.T) {
+// TestKernelConnectMany_Counts: kernel connect many counts.
+func TestKernelConnectMany_Counts(t *testing.T) {
 	play(t, "pod-11", targets, func(r *run) {
 		for _, at := range targets {
 			answers, err := r.connectMany(t.Context(), at, 20)
@@ -50,7 +51,8 @@ func TestKernelConnectManyCounts(t *testing.T) {
 	})
 }
 
-func TestKernelLoadIsCleanWhenAllServe(t *testing.T) {
+// TestKernelLoad_CleanWhenAllServe: kernel load is clean when all serve.
+func TestKernelLoad_CleanWhenAllServe(t *testing.T) {
 	play(t, "pod-11", targets, func(r *run) {
 		l, began := r.startLoad(t.Context()), time.Now()
 		wait, cancel := context.WithTimeout(t.Context(), testenv.Patience)
@@ -67,8 +69,9 @@ func TestKernelLoadIsCleanWhenAllServe(t *testing.T) {
 	})
 }
 
-// TestKernelLoadKeepsFailures: a refused connection is kept. The address of the first pod answers nothing but its port.
-func TestKernelLoadKeepsFailures(t *testing.T) {
+// TestKernelLoad_KeepsFailures: kernel load keeps failures. A refused connection is kept. The address of the first
+// pod answers nothing but its port.
+func TestKernelLoad_KeepsFailures(t *testing.T) {
 	closed := target{"a closed port", "tcp", netip.AddrPortFrom(targets[0].addr.Addr(), 81)}
 	play(t, "pod-11", targets[:1], func(r *run) {
 		defer func(all []target) { targets = all }(targets)
@@ -91,7 +94,8 @@ func TestKernelLoadKeepsFailures(t *testing.T) {
 	})
 }
 
-func TestKernelSpreadWantsAllPodsToAnswer(t *testing.T) {
+// TestKernelSpread_RequiresAllPods: kernel spread wants all pods to answer.
+func TestKernelSpread_RequiresAllPods(t *testing.T) {
 	play(t, "pod-11", targets, func(r *run) {
 		err := r.spread(t.Context())
 		if err == nil || err.Error() != "TCP on IPv4: pod-12 answered 0 of 250 connections: not spread evenly" {
@@ -100,8 +104,9 @@ func TestKernelSpreadWantsAllPodsToAnswer(t *testing.T) {
 	})
 }
 
-// TestKernelSpreadWantsEveryConnection: without a pod, no host answers for the address.
-func TestKernelSpreadWantsEveryConnection(t *testing.T) {
+// TestKernelSpread_RequiresEveryConnection: kernel spread wants every connection. Without a pod, no host answers
+// for the address.
+func TestKernelSpread_RequiresEveryConnection(t *testing.T) {
 	play(t, "", nil, func(r *run) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()

@@ -17,9 +17,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestServerAddressesAreKnownBeforeConnecting: each connection of a client resolves the server's name, and its
-// addresses are told before it is made, once for each change. A failure is told, but not the end of a context.
-func TestServerAddressesAreKnownBeforeConnecting(t *testing.T) {
+// TestWatchServer_KnownBeforeConnecting: server addresses are known before connecting. Each connection of a client
+// resolves the server's name, and its addresses are told before it is made, once for each change. A failure is
+// told, but not the end of a context.
+func TestWatchServer_KnownBeforeConnecting(t *testing.T) {
 	var told []string
 	tell := func(all []netip.Addr) { told = append(told, fmt.Sprint(all)) }
 	expect := func(what string, want ...string) {
@@ -69,8 +70,9 @@ func TestServerAddressesAreKnownBeforeConnecting(t *testing.T) {
 	}
 }
 
-// TestServerAddressOfAConfiguration: one that is no name is known at once, and a real client connects by it.
-func TestServerAddressOfAConfiguration(t *testing.T) {
+// TestWatchServer_ConfiguredAddress: server address of a configuration. One that is no name is known at once, and
+// a real client connects by it.
+func TestWatchServer_ConfiguredAddress(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
 	defer server.Close()
 	config := &rest.Config{Host: strings.Replace(server.URL, "127.0.0.1", "localhost", 1)}

@@ -43,8 +43,9 @@ users: [{name: u, user: {token: t}}]
 	return client
 }
 
-// TestEveryFieldOfTheConnectionCounts, from the file to client-go's configuration.
-func TestEveryFieldOfTheConnectionCounts(t *testing.T) {
+// TestConnection_EveryFieldCounts: every field of the connection counts, from the file to client-go's
+// configuration.
+func TestConnection_EveryFieldCounts(t *testing.T) {
 	plain := connection(t, "")
 	if plain.Host != "https://192.0.2.1:6443" || plain.ContentType != kube.Protobuf || plain.AcceptContentTypes != kube.Protobuf+",application/json" ||
 		plain.QPS != 5 || plain.Burst != 10 || plain.RateLimiter.QPS() != 5 {

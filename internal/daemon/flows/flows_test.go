@@ -56,8 +56,8 @@ func take(s *Subscription) (all []string) {
 	return all
 }
 
-// TestRecords: one record for each connection, whatever the kernel announces of it.
-func TestRecords(t *testing.T) {
+// TestTable_OneRecordPerConnection: one record for each connection, whatever the kernel announces of it.
+func TestTable_OneRecordPerConnection(t *testing.T) {
 	type step struct {
 		kind    conntrack.EventKind
 		packet  bool
@@ -148,8 +148,9 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestManyConnections: with more connections than are remembered, only the beginnings of old ones are forgotten.
-func TestManyConnections(t *testing.T) {
+// TestTable_ManyConnections: with more connections than are remembered, only the beginnings of old ones are
+// forgotten.
+func TestTable_ManyConnections(t *testing.T) {
 	h := testHub(nil)
 	s := subscribe(t, h, Filter{})
 	w := &watcher{Hub: h, table: newTable()}
@@ -222,8 +223,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestSubscriptions: each gets what it wants, a full one loses records, and their number is bounded.
-func TestSubscriptions(t *testing.T) {
+// TestHub_Subscriptions: each gets what it wants, a full one loses records, and their number is bounded.
+func TestHub_Subscriptions(t *testing.T) {
 	h := testHub(nil)
 	all := subscribe(t, h, Filter{})
 	refused := subscribe(t, h, Filter{Verdicts: []traffic.Verdict{traffic.Refused}})
@@ -264,8 +265,9 @@ func TestSubscriptions(t *testing.T) {
 	}
 }
 
-// TestTheFlowLogHasAPlace: observers that are connected first do not prevent the flow log, nor the flow log observers.
-func TestTheFlowLogHasAPlace(t *testing.T) {
+// TestHub_FlowLogHasPlace: the flow log has a place. Observers that are connected first do not prevent the flow
+// log, nor the flow log observers.
+func TestHub_FlowLogHasPlace(t *testing.T) {
 	for _, first := range []int{0, observersMax} {
 		h := testHub(nil)
 		for range first {
@@ -351,9 +353,9 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestLogRecovers: after a failure, the log is tried again, also on standard output. What is missing is told, and lines are
-// whole.
-func TestLogRecovers(t *testing.T) {
+// TestLog_RecoversAfterFailure: after a failure, the log is tried again, also on standard output. What is missing
+// is told, and lines are whole.
+func TestLog_RecoversAfterFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := testHub(nil)
 		s, err := h.Subscribe(Filter{})
@@ -386,8 +388,8 @@ func TestLogRecovers(t *testing.T) {
 	})
 }
 
-// TestLogToAPipe: a pipe without a reader holds nothing up.
-func TestLogToAPipe(t *testing.T) {
+// TestLog_PipeWithoutReader: log to a pipe. A pipe without a reader holds nothing up.
+func TestLog_PipeWithoutReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)

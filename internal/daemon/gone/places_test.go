@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
-// TestOneAddressTurnsAwayNoHooks: questions of one address that wait keep out neither those of other addresses, nor
-// questions that can be answered at once.
-func TestOneAddressTurnsAwayNoHooks(t *testing.T) {
+// TestHandler_WaitingAddressBlocksNoOther: one address turns away no hooks. Questions of one address that wait
+// keep out neither those of other addresses, nor questions that can be answered at once.
+func TestHandler_WaitingAddressBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
 			a := &inspect.Gone{Gone: q.At.Port() == 1}

@@ -77,7 +77,8 @@ func (w *Watch) idle() bool {
 	return len(w.waiting) == 0 && !w.running
 }
 
-func TestAskWaitsUntilTheEndpointIsGone(t *testing.T) {
+// TestAsk_WaitsUntilGone: ask waits until the endpoint is gone.
+func TestAsk_WaitsUntilGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{uses: map[netip.AddrPort]service.Key{at: shop}}
 		w := New(f, alone)
@@ -111,8 +112,9 @@ func TestAskWaitsUntilTheEndpointIsGone(t *testing.T) {
 	})
 }
 
-// TestOneSearchAnswersAll: a thousand questions at a time take two searches, and further ones are rejected.
-func TestOneSearchAnswersAll(t *testing.T) {
+// TestAsk_SharedSearch: one search answers all. A thousand questions at a time take two searches, and further ones
+// are rejected.
+func TestAsk_SharedSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{takes: time.Second}
 		w := New(f, alone)
@@ -135,8 +137,8 @@ func TestOneSearchAnswersAll(t *testing.T) {
 	})
 }
 
-// TestAskersThatLeaveAreForgotten, and a search that takes too long is no answer.
-func TestAskersThatLeaveAreForgotten(t *testing.T) {
+// TestAsk_LeaverForgotten: askers that leave are forgotten, and a search that takes too long is no answer.
+func TestAsk_LeaverForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(&fake{takes: time.Minute}, alone)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -151,7 +153,8 @@ func TestAskersThatLeaveAreForgotten(t *testing.T) {
 	})
 }
 
-func TestAnswersNameFewSenders(t *testing.T) {
+// TestAsk_NamesFewSenders: answers name few senders.
+func TestAsk_NamesFewSenders(t *testing.T) {
 	w := New(many{}, alone)
 	if a := w.Ask(t.Context(), at, 0); a.Gone() || len(a.By) != ledger.SendersMax || !a.More {
 		t.Errorf("%+v", a)
@@ -172,8 +175,9 @@ func (many) Search(_ context.Context, _ string, sought []*ledger.Sought) error {
 	return nil
 }
 
-// TestOthersMaySendUntilTheyAreRemoved: rules of another proxy or mode are in no ledger.
-func TestOthersMaySendUntilTheyAreRemoved(t *testing.T) {
+// TestAsk_OthersUntilRemoved: others may send until they are removed. Rules of another proxy or mode are in no
+// ledger.
+func TestAsk_OthersUntilRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		w := New(&fake{}, func() error {

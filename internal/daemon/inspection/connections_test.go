@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestTranslatedConnectionsHaveTheirService: by address, or by node port. A shadowed Service has no connection.
-func TestTranslatedConnectionsHaveTheirService(t *testing.T) {
+// TestTracked_FindsService: translated connections have their Service. By address, or by node port. A shadowed
+// Service has no connection.
+func TestTracked_FindsService(t *testing.T) {
 	port := func(spec *service.Spec) *service.Spec {
 		spec.Ports = []service.Port{{Name: "https", Port: 443, NodePort: 30443}, {Name: "udp", Protocol: service.UDP, Port: 443}}
 		return spec
@@ -45,9 +46,9 @@ func TestTranslatedConnectionsHaveTheirService(t *testing.T) {
 	}
 }
 
-// TestKernelConnectionsInAllModes: a real connection is listed in every mode that translates, as its client made it,
-// although the endpoint sees another client.
-func TestKernelConnectionsInAllModes(t *testing.T) {
+// TestKernelConnections_AllModes: kernel connections in all modes. A real connection is listed in every mode that
+// translates, as its client made it, although the endpoint sees another client.
+func TestKernelConnections_AllModes(t *testing.T) {
 	node := netnstest.New(t, "node")
 	if err := errors.Join(node.Sysctl("net.netfilter.nf_conntrack_acct", "1"), node.AddAddress("lo", netip.MustParsePrefix("192.0.2.9/32"))); err != nil {
 		t.Fatal(err)

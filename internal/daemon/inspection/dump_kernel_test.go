@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelDumpAlongsideUnprintableRules: the file of a dump says which tables iptables-save cannot print, and another
-// one contains all tables as nft prints them.
-func TestKernelDumpAlongsideUnprintableRules(t *testing.T) {
+// TestKernelDump_UnprintableRules: kernel dump alongside unprintable rules. The file of a dump says which tables
+// iptables-save cannot print, and another one contains all tables as nft prints them.
+func TestKernelDump_UnprintableRules(t *testing.T) {
 	testenv.NeedsTool(t, "nft", "nftables")
 	node := netnstest.New(t, "node")
 	out, err := netnstest.Output(node, exec.Command("sh", "-c", `for t in iptables-nft ip6tables-nft; do $t -A INPUT -p tcp --dport 7 -j ACCEPT; $t -t nat -N KUBE-SERVICES; $t -t mangle -N X; done

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestAToolsErrorsAndOutputAreOneText: what a program prints meanwhile to either stream is complete, line by line.
-func TestAToolsErrorsAndOutputAreOneText(t *testing.T) {
+// TestTool_CombinedOutput: a tools errors and output are one text. What a program prints meanwhile to either
+// stream is complete, line by line.
+func TestTool_CombinedOutput(t *testing.T) {
 	var text bytes.Buffer
 	both := tool{Command: []string{"sh", "-c", "for i in $(seq 500); do echo out; echo error >&2; done"}}
 	if err := both.run(t.Context(), &text); err != nil {

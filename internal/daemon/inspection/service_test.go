@@ -82,9 +82,10 @@ func (f *fake) Synced() time.Time         { return time.Now() }
 func (f *fake) Node() *service.NodeObject { return nil }
 func (f *fake) Facts() *service.NodeFacts { return &service.NodeFacts{} }
 
-// TestAListAndADetailAgree about the state of each Service: the gravest of the actor, the ledger,
-// the admission and the quarantine. Of a ledger that does not answer, nothing is known to be applied.
-func TestAListAndADetailAgree(t *testing.T) {
+// TestService_ListAndDetailAgree: a list and a detail agree about the state of each Service: the gravest of the
+// actor, the ledger, the admission and the quarantine. Of a ledger that does not answer, nothing is known to be
+// applied.
+func TestService_ListAndDetailAgree(t *testing.T) {
 	const taken, taken6 = "192.0.2.1", "2001:db8::1"
 	f, i := newFake(t, wants("fine"), wants("new"), wants("owner", taken, taken6), wants("parked", taken), wants("pending"),
 		wants("rejected", taken), wants("shadowed", taken), wants("shadowed6", taken6), wants("shadowed-pending", taken))
@@ -122,8 +123,9 @@ func TestAListAndADetailAgree(t *testing.T) {
 	}
 }
 
-// TestAShadowedServiceNamesTheOwner: its frontends are shown, each with the Service that has it.
-func TestAShadowedServiceNamesTheOwner(t *testing.T) {
+// TestService_ShadowedNamesOwner: a shadowed Service names the owner. Its frontends are shown, each with the
+// Service that has it.
+func TestService_ShadowedNamesOwner(t *testing.T) {
 	port := func(spec *service.Spec) *service.Spec {
 		spec.Ports = []service.Port{{Port: 443, NodePort: 30443}}
 		return spec
@@ -155,9 +157,9 @@ ExternalIP 192.0.2.2:80
 	}
 }
 
-// TestADomainCountsAsTheListDoes: each Service is in one number of each domain, those without a quarantine included.
-// The rules of a removed Service count until they are gone.
-func TestADomainCountsAsTheListDoes(t *testing.T) {
+// TestDomain_CountsMatchList: a domain counts as the list does. Each Service is in one number of each domain,
+// those without a quarantine included. The rules of a removed Service count until they are gone.
+func TestDomain_CountsMatchList(t *testing.T) {
 	f, i := newFake(t, wants("fine"), wants("parked"), wants("pending"), wants("too-large"))
 	i.Book.Actors(actors.TooLarge{Key: key("too-large"), Domain: domain4, Objects: 6, Max: 5})
 	f.pending = []service.Key{key("pending"), key("parked"), key("removed"), service.Node}
@@ -168,8 +170,9 @@ func TestADomainCountsAsTheListDoes(t *testing.T) {
 	}
 }
 
-// TestHealthyFollowsTheWord: a node that is on standby, or not eligible, is not healthy, although its rules are fine.
-func TestHealthyFollowsTheWord(t *testing.T) {
+// TestStatus_StandbyNotHealthy: healthy follows the word. A node that is on standby, or not eligible, is not
+// healthy, although its rules are fine.
+func TestStatus_StandbyNotHealthy(t *testing.T) {
 	f, i := newFake(t, wants("fine"))
 	i.Options, i.Feed = &setup.Options{Config: &config.Config{}}, &feed.Feed{}
 	eligible, waits := true, ""

@@ -66,7 +66,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func TestSocketStaysWhileServersChange(t *testing.T) {
+// TestSocket_StaysAcrossServers: socket stays while servers change.
+func TestSocket_StaysAcrossServers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "sluice.sock")
 	k := NewSocket(zap.NewNop())
 	k.Show(path, says("first"))
@@ -99,7 +100,8 @@ func TestSocketStaysWhileServersChange(t *testing.T) {
 	}
 }
 
-func TestSocketReplacesOnlyWhatNobodyListensAt(t *testing.T) {
+// TestSocket_ReplacesOnlyAbandoned: socket replaces only what nobody listens at.
+func TestSocket_ReplacesOnlyAbandoned(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
@@ -143,9 +145,9 @@ func TestSocketReplacesOnlyWhatNobodyListensAt(t *testing.T) {
 	}
 }
 
-// TestDeadClientsHoldNothing: clients that connect and say nothing are cut, however many they are,
-// and the socket closes although some of them are connected.
-func TestDeadClientsHoldNothing(t *testing.T) {
+// TestSocket_DeadClientsCut: dead clients hold nothing. Clients that connect and say nothing are cut, however many
+// they are, and the socket closes although some of them are connected.
+func TestSocket_DeadClientsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sluice.sock")
 	k := NewSocket(zap.NewNop())
 	k.Show(path, says("alive"))
@@ -171,7 +173,8 @@ func TestDeadClientsHoldNothing(t *testing.T) {
 	}
 }
 
-func TestArchiveHasNoPasswords(t *testing.T) {
+// TestWithoutPassword: archive has no passwords.
+func TestWithoutPassword(t *testing.T) {
 	for text, want := range map[string]string{
 		"API server https://me:secret@10.0.0.1:6443/x?token=abc": "API server https://10.0.0.1:6443/x",
 		"https://10.0.0.1:6443":                                  "https://10.0.0.1:6443", "/var/lib/kubeconfig": "/var/lib/kubeconfig", "manifests in m": "manifests in m",

@@ -65,9 +65,9 @@ func socket(at string, protocol service.Protocol) Socket {
 	return Socket{netip.MustParseAddrPort(at), protocol}
 }
 
-// TestServersComeAndGo: pods answer over TCP and UDP, at one address or at the node's own, and
-// stop when nobody wants them any more.
-func TestServersComeAndGo(t *testing.T) {
+// TestLab_ServersComeAndGo: servers come and go. Pods answer over TCP and UDP, at one address or at the node's
+// own, and stop when nobody wants them any more.
+func TestLab_ServersComeAndGo(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -122,8 +122,9 @@ func TestServersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestARenamedServerKeepsItsConnections: a pod of two Services does not refuse when one of them leaves it.
-func TestARenamedServerKeepsItsConnections(t *testing.T) {
+// TestLab_RenameKeepsConnections: a renamed server keeps its connections. A pod of two Services does not refuse
+// when one of them leaves it.
+func TestLab_RenameKeepsConnections(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -155,8 +156,8 @@ func TestARenamedServerKeepsItsConnections(t *testing.T) {
 	}
 }
 
-// TestFollow: the lab is as the manifests say, and says what to ask.
-func TestFollow(t *testing.T) {
+// TestLab_Follow: the lab is as the manifests say, and says what to ask.
+func TestLab_Follow(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -191,8 +192,9 @@ func TestFollow(t *testing.T) {
 	<-ended
 }
 
-// TestALabFollowsAnother: the first leaves no interface behind, so that the second has the same names at once.
-func TestALabFollowsAnother(t *testing.T) {
+// TestLab_OneAfterAnother: a lab follows another. The first leaves no interface behind, so that the second has the
+// same names at once.
+func TestLab_OneAfterAnother(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -62,8 +62,9 @@ func wantLines(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestTheFormatChangesUnderLoggers: the fields of a derived logger appear in every format.
-func TestTheFormatChangesUnderLoggers(t *testing.T) {
+// TestLogger_FormatChange: the format changes under loggers. The fields of a derived logger appear in every
+// format.
+func TestLogger_FormatChange(t *testing.T) {
 	files, out := newLogFiles(t), &switchable{}
 	out.set(files.open(config.Log{Level: "info", Format: "json"}))
 	log := zap.New(&logCore{out: out}, zap.AddCaller()).Named("part").With(zap.Int("a", 1))
@@ -84,8 +85,9 @@ func TestTheFormatChangesUnderLoggers(t *testing.T) {
 	check(t, log.Sync())
 }
 
-// TestJSONIsThatOfKubernetes: programs that parse the logs of kube-proxy find the same fields.
-func TestJSONIsThatOfKubernetes(t *testing.T) {
+// TestLogger_JSONMatchesKubernetes: JSON is that of Kubernetes. Programs that parse the logs of kube-proxy find
+// the same fields.
+func TestLogger_JSONMatchesKubernetes(t *testing.T) {
 	files, out := newLogFiles(t), &switchable{}
 	out.set(files.open(config.Log{Level: "info", Format: "json", OwnVerbosity: 2}))
 	log := zap.New(&logCore{out: out}, zap.AddCaller())
@@ -107,8 +109,8 @@ func TestJSONIsThatOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestSplitStream: only errors go to standard error.
-func TestSplitStream(t *testing.T) {
+// TestLogger_SplitStream: only errors go to standard error.
+func TestLogger_SplitStream(t *testing.T) {
 	for _, format := range []string{"json", "text", "console"} {
 		files, out := newLogFiles(t), &switchable{}
 		out.set(files.open(config.Log{Level: "info", Format: format, SplitStream: true}))
@@ -121,9 +123,9 @@ func TestSplitStream(t *testing.T) {
 	}
 }
 
-// TestVerbosity: the levels that -v, log.level and --vmodule let through, for Sluice's own lines
-// and for those of libraries.
-func TestVerbosity(t *testing.T) {
+// TestLogger_Verbosity: the levels that -v, log.level and --vmodule let through, for Sluice's own lines and for
+// those of libraries.
+func TestLogger_Verbosity(t *testing.T) {
 	for name, c := range map[string]struct {
 		log            config.Log
 		own, libraries string
@@ -172,9 +174,9 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestWarningsHaveIDs: lines at WARN and ERROR begin with the ID of their message, lines of
-// libraries and at other levels do not.
-func TestWarningsHaveIDs(t *testing.T) {
+// TestLogger_WarningsHaveIDs: warnings have IDs. Lines at WARN and ERROR begin with the ID of their message, lines
+// of libraries and at other levels do not.
+func TestLogger_WarningsHaveIDs(t *testing.T) {
 	entry := zapcore.Entry{Level: zapcore.WarnLevel, Message: "batch write failed; retrying"}
 	if got := identify(entry); len(got) != 1 || got[0].Key != "id" || got[0].String != "write-failed" {
 		t.Errorf("%+v", got)

@@ -23,9 +23,9 @@ func newPipe(t *testing.T) (*stream, *os.File) {
 	return &stream{file: w}, r
 }
 
-// TestAPipeThatNobodyReads delays neither who logs nor the end of the process. What was queued, and the
-// error with which the process ends, come out if somebody reads after all.
-func TestAPipeThatNobodyReads(t *testing.T) {
+// TestPipe_WithoutReader: a pipe that nobody reads delays neither who logs nor the end of the process. What was
+// queued, and the error with which the process ends, come out if somebody reads after all.
+func TestPipe_WithoutReader(t *testing.T) {
 	to, pipe := newPipe(t)
 	opened, err := newOutput(config.Log{Level: "info", Format: "json"}, streams{to, to})
 	check(t, err)
@@ -66,8 +66,8 @@ func TestAPipeThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestAPipeThatIsRead gets every line, in order, whole.
-func TestAPipeThatIsRead(t *testing.T) {
+// TestPipe_WithReader: a pipe that is read gets every line, in order, whole.
+func TestPipe_WithReader(t *testing.T) {
 	to, pipe := newPipe(t)
 	read := make(chan string)
 	go func() {

@@ -40,9 +40,9 @@ var (
 	}
 )
 
-// TestRenderedRulesAreThoseOfAStart: for each mode with rules and each flag and setting that changes rules, the printed rules are those
-// that the domains of a dry start render.
-func TestRenderedRulesAreThoseOfAStart(t *testing.T) {
+// TestRender_MatchesStart: rendered rules are those of a start. For each mode with rules and each flag and setting
+// that changes rules, the printed rules are those that the domains of a dry start render.
+func TestRender_MatchesStart(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestInspectPageIsTrue: each line that docs/inspect.md quotes is among the rules for the
-// sample manifests.
-func TestInspectPageIsTrue(t *testing.T) {
+// TestRender_MatchesInspectPage: inspect page is true. Each line that docs/inspect.md quotes is among the rules
+// for the sample manifests.
+func TestRender_MatchesInspectPage(t *testing.T) {
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -62,9 +62,9 @@ func TestInspectPageIsTrue(t *testing.T) {
 	}
 }
 
-// TestTheProxysOwnOptionsCount: rules that are printed and explained are those that the proxy would load with the same
-// flags.
-func TestTheProxysOwnOptionsCount(t *testing.T) {
+// TestRender_ProxyOptionsCount: the proxys own options count. Rules that are printed and explained are those that
+// the proxy would load with the same flags.
+func TestRender_ProxyOptionsCount(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(hashing), 0o600); err != nil {
 		t.Fatal(err)

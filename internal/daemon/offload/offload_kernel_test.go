@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestOffloadFollowsTheNode: devices come and go while it runs. On a kernel that cannot offload, it says so and ends.
-func TestOffloadFollowsTheNode(t *testing.T) {
+// TestOffload_FollowsNode: offload follows the node. Devices come and go while it runs. On a kernel that cannot
+// offload, it says so and ends.
+func TestOffload_FollowsNode(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/observe/health"
 )
 
-// TestAnOffloadThatDoesNotWorkIsAFinding: in a mode that cannot offload, at the latest.
-func TestAnOffloadThatDoesNotWorkIsAFinding(t *testing.T) {
+// TestOffload_NotWorkingIsFinding: an offload that does not work is a finding. In a mode that cannot offload, at
+// the latest.
+func TestOffload_NotWorkingIsFinding(t *testing.T) {
 	o := &Offload{Mode: config.ModeIPTables, Unable: true, Log: zap.NewNop()}
 	if found := o.findings(); found != nil {
 		t.Errorf("before it runs: found %+v", found)

@@ -125,9 +125,9 @@ func takeOver(t *testing.T, n *netns.Namespace, name string) (sockets int, recei
 	return r.sockets, r.err, <-given
 }
 
-// TestKernelAStrangerThatConnectsFirst: a user of the host who polls the socket keeps no proxy from
-// passing its sockets on.
-func TestKernelAStrangerThatConnectsFirst(t *testing.T) {
+// TestKernelOffer_StrangerFirst: kernel a stranger that connects first. A user of the host who polls the socket
+// keeps no proxy from passing its sockets on.
+func TestKernelOffer_StrangerFirst(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	start(t, n, "knock unixpacket "+passName)
 	start(t, n, "knock unixpacket "+passName)
@@ -136,8 +136,9 @@ func TestKernelAStrangerThatConnectsFirst(t *testing.T) {
 	}
 }
 
-// TestKernelStrangersOnlyWait for their patience to end: an offer that no proxy takes names them.
-func TestKernelStrangersOnlyWait(t *testing.T) {
+// TestKernelOffer_OnlyStrangers: kernel strangers only wait for their patience to end: an offer that no proxy
+// takes names them.
+func TestKernelOffer_OnlyStrangers(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	var offer *Offer
 	if err := n.Do(func() (err error) { offer, err = NewOffer(); return err }); err != nil {
@@ -156,9 +157,9 @@ func TestKernelStrangersOnlyWait(t *testing.T) {
 	}
 }
 
-// TestKernelSocketsOfAnotherProcess: a process that did not have the lock passes nothing on, even if
-// it may do what a proxy may.
-func TestKernelSocketsOfAnotherProcess(t *testing.T) {
+// TestKernelReceive_HolderWithoutLock: kernel sockets of another process. A process that did not have the lock
+// passes nothing on, even if it may do what a proxy may.
+func TestKernelReceive_HolderWithoutLock(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	name := unique(t)
 	former := start(t, n, "hold "+name, "sluice", "proxy")
@@ -185,9 +186,9 @@ func TestKernelSocketsOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestKernelStrangersDoNotWait: they count neither as a process that waits for the lock nor take the
-// places of those.
-func TestKernelStrangersDoNotWait(t *testing.T) {
+// TestKernelLock_StrangersNotCounted: kernel strangers do not wait. They count neither as a process that waits for
+// the lock nor take the places of those.
+func TestKernelLock_StrangersNotCounted(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	name := unique(t)
 	l, second := newLock(name), newLock(name)
@@ -207,9 +208,9 @@ func TestKernelStrangersDoNotWait(t *testing.T) {
 	await(t, func() bool { return l.Waited() })
 }
 
-// TestKernelRootWithoutCapabilitiesIsAStranger: root in a container of the host's network namespace
-// cannot change rules, and keeps no proxy from serving.
-func TestKernelRootWithoutCapabilitiesIsAStranger(t *testing.T) {
+// TestKernelLock_RootWithoutCapabilities: kernel root without capabilities is a stranger. Root in a container of
+// the host's network namespace cannot change rules, and keeps no proxy from serving.
+func TestKernelLock_RootWithoutCapabilities(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)
 	other := start(t, nil, "powerless hold "+name)
@@ -219,9 +220,10 @@ func TestKernelRootWithoutCapabilitiesIsAStranger(t *testing.T) {
 	}
 }
 
-// TestKernelAListenerWithoutItsProcess: whoever holds the socket of a process that has ended is not
-// that process. A proxy that ends looks the same for a moment, and is not taken for a stranger.
-func TestKernelAListenerWithoutItsProcess(t *testing.T) {
+// TestKernelLock_ListenerWithoutProcess: kernel a listener without its process. Whoever holds the socket of a
+// process that has ended is not that process. A proxy that ends looks the same for a moment, and is not taken for
+// a stranger.
+func TestKernelLock_ListenerWithoutProcess(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name, file := unique(t), filepath.Join(t.TempDir(), "heir")
 	former := start(t, nil, "bequeath "+name+" "+file)
@@ -255,9 +257,9 @@ func TestKernelAListenerWithoutItsProcess(t *testing.T) {
 	}
 }
 
-// TestAnotherUserByNow: a program that sets its user runs as root for anyone, and is not the process
-// that connected.
-func TestAnotherUserByNow(t *testing.T) {
+// TestAdministers_ChangedUser: another user by now. A program that sets its user runs as root for anyone, and is
+// not the process that connected.
+func TestAdministers_ChangedUser(t *testing.T) {
 	if may, err := administers(os.Getpid(), 65534); may || err != nil {
 		t.Errorf("%t, %v", may, err)
 	}
@@ -271,7 +273,7 @@ func TestAnotherUserByNow(t *testing.T) {
 
 // A successor takes many listening sockets over: whoever connects before, during or after finds
 // somebody listening, and the former owner learns when the successor has finished.
-func TestSocketsArePassedOn(t *testing.T) {
+func TestOffer_PassesSockets(t *testing.T) {
 	const many = 3*passMax + 7
 	var files []*os.File
 	var where []string
@@ -339,7 +341,7 @@ func TestSocketsArePassedOn(t *testing.T) {
 }
 
 // A successor that is killed does not keep the former owner.
-func TestASuccessorThatEnds(t *testing.T) {
+func TestOffer_SuccessorEnds(t *testing.T) {
 	offer, err := NewOffer()
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestKernelKubeProxiesAreFound by their name, in this network namespace only.
-func TestKernelKubeProxiesAreFound(t *testing.T) {
+// TestKernelKubeProxies: kernel kube-proxies are found by their name, in this network namespace only.
+func TestKernelKubeProxies(t *testing.T) {
 	n := netnstest.New(t, "proxies")
 	start(t, nil, "idle", "kube-proxy", "--elsewhere")
 	start(t, n, "idle", "another", "kube-proxy")

@@ -143,9 +143,9 @@ func within(t *testing.T, done chan error) {
 	}
 }
 
-// TestTheLockEndsWithItsHolder: a waiting process knows the holder, and has the lock as soon
-// as the holder ends, even if it is killed.
-func TestTheLockEndsWithItsHolder(t *testing.T) {
+// TestLock_EndsWithHolder: the lock ends with its holder. A waiting process knows the holder, and has the lock as
+// soon as the holder ends, even if it is killed.
+func TestLock_EndsWithHolder(t *testing.T) {
 	name := unique(t)
 	other := start(t, nil, "hold "+name, "sluice", "proxy", "--config=a\nb")
 	l := newLock(name)
@@ -172,8 +172,8 @@ func TestTheLockEndsWithItsHolder(t *testing.T) {
 	}
 }
 
-// TestAStoppedHolderKeepsTheLock, and can be named.
-func TestAStoppedHolderKeepsTheLock(t *testing.T) {
+// TestLock_StoppedHolder: a stopped holder keeps the lock, and can be named.
+func TestLock_StoppedHolder(t *testing.T) {
 	name := unique(t)
 	other := start(t, nil, "hold "+name, "sluice", "run")
 	if err := other.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -187,9 +187,9 @@ func TestAStoppedHolderKeepsTheLock(t *testing.T) {
 	}
 }
 
-// TestAStrangerIsToldApart: a process without privilege can take the name, but is not
-// mistaken for a proxy.
-func TestAStrangerIsToldApart(t *testing.T) {
+// TestLock_Stranger: a stranger is told apart. A process without privilege can take the name, but is not mistaken
+// for a proxy.
+func TestLock_Stranger(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)
 	start(t, nil, "squat "+name)
@@ -198,8 +198,8 @@ func TestAStrangerIsToldApart(t *testing.T) {
 	}
 }
 
-// TestAProxyThatIsNotRootIsNoStranger: what it may do counts, not who it is.
-func TestAProxyThatIsNotRootIsNoStranger(t *testing.T) {
+// TestLock_NonRootProxy: a proxy that is not root is no stranger. What it may do counts, not who it is.
+func TestLock_NonRootProxy(t *testing.T) {
 	testenv.NeedsRoot(t)
 	nobody := func(capability uintptr) *syscall.SysProcAttr {
 		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, AmbientCaps: []uintptr{capability}}
@@ -228,8 +228,9 @@ func TestAProxyThatIsNotRootIsNoStranger(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: of many waiting processes, one holds the lock at a time, and all get it.
-func TestOneAtATime(t *testing.T) {
+// TestLock_MutualExclusion: one at a time. Of many waiting processes, one holds the lock at a time, and all get
+// it.
+func TestLock_MutualExclusion(t *testing.T) {
 	name := unique(t)
 	const waiting = 20
 	var inside, most atomic.Int32
@@ -255,8 +256,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestTheHolderKnowsWhoWaits, as long as they do.
-func TestTheHolderKnowsWhoWaits(t *testing.T) {
+// TestLock_HolderKnowsWaiters: the holder knows who waits, as long as they do.
+func TestLock_HolderKnowsWaiters(t *testing.T) {
 	name := unique(t)
 	l := newLock(name)
 	if holder, err := l.Try(); holder != nil || err != nil {
@@ -280,9 +281,9 @@ func TestTheHolderKnowsWhoWaits(t *testing.T) {
 	l.Release() // a second time does nothing
 }
 
-// TestWaitingAndHolderEndTogether: the end of the context may still be handled when the
-// connection to the holder is closed already.
-func TestWaitingAndHolderEndTogether(t *testing.T) {
+// TestLock_WaiterAndHolderEndTogether: waiting and holder end together. The end of the context may still be
+// handled when the connection to the holder is closed already.
+func TestLock_WaiterAndHolderEndTogether(t *testing.T) {
 	for i := range 200 {
 		name := fmt.Sprintf("%s/%d", unique(t), i)
 		l := newLock(name)
@@ -308,16 +309,16 @@ func await(t *testing.T, right func() bool) {
 	testenv.Eventually(t, "the condition holds", right)
 }
 
-// TestKernelEachNamespaceHasItsOwn: two processes have a lock of the same name.
-func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
+// TestKernelLock_PerNamespace: kernel each namespace has its own. Two processes have a lock of the same name.
+func TestKernelLock_PerNamespace(t *testing.T) {
 	n := netnstest.New(t, "lock")
 	name := unique(t)
 	start(t, nil, "hold "+name)
 	start(t, n, "hold "+name)
 }
 
-// TestKernelTurnsDoNotOverlap, and the wait for a turn that does not end is bounded.
-func TestKernelTurnsDoNotOverlap(t *testing.T) {
+// TestKernelTurn_NoOverlap: kernel turns do not overlap, and the wait for a turn that does not end is bounded.
+func TestKernelTurn_NoOverlap(t *testing.T) {
 	n := netnstest.New(t, "turns")
 	turn := func(patience time.Duration) (end func(), took time.Duration) {
 		began := time.Now()
@@ -335,8 +336,9 @@ func TestKernelTurnsDoNotOverlap(t *testing.T) {
 	turn(time.Hour) // a stranger is not waited for
 }
 
-// TestKernelAHolderOfAnotherContainer has no process ID here, and is named by its answer.
-func TestKernelAHolderOfAnotherContainer(t *testing.T) {
+// TestKernelLock_HolderInOtherContainer: kernel a holder of another container has no process ID here, and is named
+// by its answer.
+func TestKernelLock_HolderInOtherContainer(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)
 	start(t, nil, "hold "+name, "sluice", "proxy", "--v=2")

@@ -141,9 +141,9 @@ func result(t *testing.T, inside *netns.Namespace, part string) (text string) {
 	return text
 }
 
-// TestKernelRootWithoutCapabilitiesInAnotherContainer: it holds the lock, and keeps no proxy from
-// serving, whether it speaks the protocol, is silent, or does not even listen.
-func TestKernelRootWithoutCapabilitiesInAnotherContainer(t *testing.T) {
+// TestKernelProof_NoCapsInOtherContainer: kernel root without capabilities in another container. It holds the
+// lock, and keeps no proxy from serving, whether it speaks the protocol, is silent, or does not even listen.
+func TestKernelProof_NoCapsInOtherContainer(t *testing.T) {
 	testenv.NeedsRoot(t)
 	for _, part := range []string{"hold", "mute", "bind"} {
 		t.Run(part, func(t *testing.T) {
@@ -156,8 +156,9 @@ func TestKernelRootWithoutCapabilitiesInAnotherContainer(t *testing.T) {
 	}
 }
 
-// TestKernelAProxyOfAnotherContainerIsNoStranger, although its process ID is not visible.
-func TestKernelAProxyOfAnotherContainerIsNoStranger(t *testing.T) {
+// TestKernelProof_ProxyInOtherContainer: kernel a proxy of another container is no stranger, although its process
+// ID is not visible.
+func TestKernelProof_ProxyInOtherContainer(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)
 	start(t, nil, "hold "+name)
@@ -166,10 +167,10 @@ func TestKernelAProxyOfAnotherContainerIsNoStranger(t *testing.T) {
 	}
 }
 
-// TestKernelContainersPassSocketsOn: the successor gets the sockets of a proxy in another container,
-// although root without capabilities asks first, or fills the places of those that are to say who they
-// are.
-func TestKernelContainersPassSocketsOn(t *testing.T) {
+// TestKernelOffer_OtherContainer: kernel containers pass sockets on. The successor gets the sockets of a proxy in
+// another container, although root without capabilities asks first, or fills the places of those that are to say
+// who they are.
+func TestKernelOffer_OtherContainer(t *testing.T) {
 	for _, stranger := range []string{"", "grab", "dwell unixpacket " + passName, "dwell unix LOCK"} {
 		t.Run(strings.Fields(stranger + " alone")[0], func(t *testing.T) {
 			n, name := netnstest.New(t, "pass"), unique(t)
@@ -185,9 +186,9 @@ func TestKernelContainersPassSocketsOn(t *testing.T) {
 	}
 }
 
-// TestKernelWhatProves: only a socket of this network namespace that is connected to this process, and
-// that a process with CAP_NET_ADMIN has changed.
-func TestKernelWhatProves(t *testing.T) {
+// TestKernelProof_Conditions: kernel what proves. Only a socket of this network namespace that is connected to
+// this process, and that a process with CAP_NET_ADMIN has changed.
+func TestKernelProof_Conditions(t *testing.T) {
 	n, name := netnstest.New(t, "proof"), unique(t)
 	start(t, nil, "hold "+name)
 	dial := func(name string) *net.UnixConn {
@@ -244,8 +245,9 @@ func TestKernelWhatProves(t *testing.T) {
 	}
 }
 
-// TestKernelRootInAnotherContainerPassesNoSockets: it would keep a copy of each.
-func TestKernelRootInAnotherContainerPassesNoSockets(t *testing.T) {
+// TestKernelReceive_NoCapsInOtherContainer: kernel root in another container passes no sockets. It would keep a
+// copy of each.
+func TestKernelReceive_NoCapsInOtherContainer(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	start(t, n, "powerless offer")
 	if got := result(t, n, "succeed "+unique(t)); !strings.HasPrefix(got, "0 take sockets over: ") {
@@ -253,8 +255,9 @@ func TestKernelRootInAnotherContainerPassesNoSockets(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreBounded: a newer one cuts the oldest one, and a proxy that waits says who it is.
-func TestSilentConnectionsAreBounded(t *testing.T) {
+// TestEntrance_SilentConnectionsBounded: silent connections are bounded. A newer one cuts the oldest one, and a
+// proxy that waits says who it is.
+func TestEntrance_SilentConnectionsBounded(t *testing.T) {
 	name := unique(t)
 	l, second := newLock(name), newLock(name)
 	l.patience = time.Hour // does not cut connections in this test
@@ -286,8 +289,9 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 	await(t, l.Waited)
 }
 
-// TestAClosedEntranceAdmitsNoOne: an offer ends without a wait for strangers that its goroutines have not seen yet.
-func TestAClosedEntranceAdmitsNoOne(t *testing.T) {
+// TestEntrance_Closed: a closed entrance admits no one. An offer ends without a wait for strangers that its
+// goroutines have not seen yet.
+func TestEntrance_Closed(t *testing.T) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: unique(t), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ func (d draining) Foresee(_ context.Context, c *dataplane.Change) (*dataplane.Ob
 	return c.After, d.err
 }
 
-// TestWhatDrainsIsNoChange: after a start, the kernel would have what it has.
-func TestWhatDrainsIsNoChange(t *testing.T) {
+// TestForesee_Draining: what drains is no change. After a start, the kernel would have what it has.
+func TestForesee_Draining(t *testing.T) {
 	change := func(name string) dataplane.Change {
 		id := dataplane.ID{Container: "server", Name: name}
 		return dataplane.Change{ID: id, Before: &dataplane.Object{ID: id, Body: "a b"}, After: &dataplane.Object{ID: id, Body: "a"}}

@@ -65,7 +65,7 @@ func report() *Report {
 	return r
 }
 
-func TestPrint(t *testing.T) {
+func TestReport_Print(t *testing.T) {
 	text := terminal.Page{Wide: true}
 	report().Print(&text)
 	const want = `mode some, node n1, 2 Services, some/IPv4
@@ -111,7 +111,7 @@ b/gone
 	}
 }
 
-func TestNothingDiffers(t *testing.T) {
+func TestReport_NothingDiffers(t *testing.T) {
 	r := &Report{Node: "n1", Mode: "some", Services: 1, Unchanged: 7}
 	r.Add(Domain{Name: "some/IPv4", Lines: TextLines}, nil)
 	text := terminal.Page{Wide: true}
@@ -159,8 +159,8 @@ func (layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.O
 	return elements, others
 }
 
-// TestLinesOfComposedObjects are sorted by Service.
-func TestLinesOfComposedObjects(t *testing.T) {
+// TestReport_ComposedObjectLines: lines of composed objects are sorted by Service.
+func TestReport_ComposedObjectLines(t *testing.T) {
 	composed := chain("KUBE", "a/web 1\na/api 1\nlast")
 	composed.Links = &dataplane.Links{Parts: []dataplane.Part{{Owner: web}, {Owner: api}, {Owner: service.Node}}}
 	r := &Report{}

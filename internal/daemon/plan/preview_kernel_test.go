@@ -25,10 +25,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestAPlanIsWhatAStartDoes: from an empty kernel and after changes of all
-// kinds, a start changes exactly the objects that the plan names, to what it names. The plan
-// itself changes nothing, and is empty afterwards.
-func TestAPlanIsWhatAStartDoes(t *testing.T) {
+// TestPlan_MatchesStart: a plan is what a start does. From an empty kernel and after changes of all kinds, a start
+// changes exactly the objects that the plan names, to what it names. The plan itself changes nothing, and is empty
+// afterwards.
+func TestPlan_MatchesStart(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}
@@ -55,9 +55,9 @@ func TestAPlanIsWhatAStartDoes(t *testing.T) {
 	}
 }
 
-// TestAPlanListsWhatAStartDoesNotServe: Services that ask for too much, and external IPs that are ignored. As
-// long as this mode has rules of such a Service, they stay.
-func TestAPlanListsWhatAStartDoesNotServe(t *testing.T) {
+// TestPlan_ListsUnserved: a plan lists what a start does not serve. Services that ask for too much, and external
+// IPs that are ignored. As long as this mode has rules of such a Service, they stay.
+func TestPlan_ListsUnserved(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
 	}

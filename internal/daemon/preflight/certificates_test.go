@@ -43,7 +43,7 @@ func pair(t *testing.T, until time.Time) (cert, key string) {
 }
 
 // Files that are missing, do not match or are expired are a warning that names the field and the file.
-func TestCertificateFiles(t *testing.T) {
+func TestPreflight_CertificateFiles(t *testing.T) {
 	cert, key := pair(t, time.Now().Add(time.Hour))
 	_, other := pair(t, time.Now().Add(time.Hour))
 	old, oldKey := pair(t, time.Now().Add(-time.Minute))

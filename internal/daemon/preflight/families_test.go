@@ -30,9 +30,9 @@ func nodeServer(t *testing.T, kind string, addrs ...string) string {
 	return server.URL
 }
 
-// TestForwardedFamilies: a preflight looks whether the node forwards the families of its InternalIPs, and IPv4 if they are
-// unknown.
-func TestForwardedFamilies(t *testing.T) {
+// TestPreflight_ForwardedFamilies: a preflight looks whether the node forwards the families of its InternalIPs,
+// and IPv4 if they are unknown.
+func TestPreflight_ForwardedFamilies(t *testing.T) {
 	v4, v6 := "192.0.2.1", "2001:db8::1"
 	for _, c := range []struct {
 		name  string
@@ -51,9 +51,10 @@ func TestForwardedFamilies(t *testing.T) {
 	}
 }
 
-// TestAFamilyOfTheNodeThatCannotBeServed: a preflight fails if the Node has an InternalIP of a family that the mode cannot
-// serve, of either family. Other addresses of the host do not count if the API server answers.
-func TestAFamilyOfTheNodeThatCannotBeServed(t *testing.T) {
+// TestPreflight_UnservedNodeFamily: a family of the node that cannot be served. A preflight fails if the Node has
+// an InternalIP of a family that the mode cannot serve, of either family. Other addresses of the host do not count
+// if the API server answers.
+func TestPreflight_UnservedNodeFamily(t *testing.T) {
 	for _, c := range []struct {
 		served service.Family
 		kind   string

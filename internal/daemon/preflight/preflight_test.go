@@ -31,9 +31,9 @@ func newPreflight(t *testing.T, args ...string) *preflight {
 	return p
 }
 
-// TestTheReasonIsThatOfTheStart: a fall-back to iptables is a warning with what the kernel
-// lacks, in one line.
-func TestTheReasonIsThatOfTheStart(t *testing.T) {
+// TestPreflight_FallbackReason: the reason is that of the start. A fall-back to iptables is a warning with what
+// the kernel lacks, in one line.
+func TestPreflight_FallbackReason(t *testing.T) {
 	said := &heard{}
 	p := newPreflight(t)
 	p.backend.Choice = &backend.Choice{Log: zap.New(said)}
@@ -56,8 +56,8 @@ func TestTheReasonIsThatOfTheStart(t *testing.T) {
 	}
 }
 
-// TestAModeThatCannotServe: the second line of the start's error is what to do.
-func TestAModeThatCannotServe(t *testing.T) {
+// TestPreflight_ModeCannotServe: a mode that cannot serve. The second line of the start's error is what to do.
+func TestPreflight_ModeCannotServe(t *testing.T) {
 	p := newPreflight(t, "--proxy-mode", "nftables")
 	p.mode(&backend.AdvisedError{Err: errors.New("the kernel lacks it"), Do: "use another kernel"}, nil)
 	want := Check{"mode", Fail, "nftables cannot serve: the kernel lacks it", "use another kernel"}
@@ -70,7 +70,8 @@ func TestAModeThatCannotServe(t *testing.T) {
 	}
 }
 
-func TestWhatToDoIsApart(t *testing.T) {
+// TestAdvised: what to do is apart.
+func TestAdvised(t *testing.T) {
 	setting := &sysctl.Error{Err: errors.New("cannot set it"), Do: "run privileged"}
 	for err, want := range map[error][2]string{
 		fmt.Errorf("connection tracking: %w", setting):                        {"connection tracking: cannot set it", "run privileged"},
@@ -82,8 +83,8 @@ func TestWhatToDoIsApart(t *testing.T) {
 	}
 }
 
-// TestOnlyNeededSettingsFail: a start goes on without an optional one.
-func TestOnlyNeededSettingsFail(t *testing.T) {
+// TestPreflight_OnlyNeededSettingsFail: only needed settings fail. A start goes on without an optional one.
+func TestPreflight_OnlyNeededSettingsFail(t *testing.T) {
 	for _, c := range []struct {
 		problem  string
 		optional bool

@@ -116,7 +116,8 @@ func (g *guarded) asked() int {
 	return len(g.api.Asked(apitest.TokenReviews)) + len(g.api.Asked(apitest.SubjectAccessReviews))
 }
 
-func TestWhoGetsAnAnswer(t *testing.T) {
+// TestReviews_Authorization: who gets an answer.
+func TestReviews_Authorization(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 	g.expect(t, "scraper", "GET", "/configz", 403, `user "system:serviceaccount:monitoring:prometheus" has no permission for verb get of nonResourceURL /configz`)
@@ -136,7 +137,7 @@ func TestWhoGetsAnAnswer(t *testing.T) {
 }
 
 // The inspection address takes only tokens of its audience, in its header.
-func TestTokensForTheInspectionAddress(t *testing.T) {
+func TestReviews_InspectionTokens(t *testing.T) {
 	g := newGuardedAt(t, Address{Header: "Sluice-Authorization", Audience: "sluice.dev"})
 	all := func(*authorizationv1.NonResourceAttributes) bool { return true }
 	g.api.Grant("right", "fleet", all, "sluice.dev")
@@ -156,8 +157,8 @@ func TestTokensForTheInspectionAddress(t *testing.T) {
 	metrics.expect(t, "right", "GET", "/metrics", 401, "does not accept the token")
 }
 
-// TestAnswersExpire: a right that is taken back ends within a minute, a new one is seen after ten seconds.
-func TestAnswersExpire(t *testing.T) {
+// TestReviews_AnswersExpire: a right that is taken back ends within a minute, a new one is seen after ten seconds.
+func TestReviews_AnswersExpire(t *testing.T) {
 	g := newGuarded(t)
 	for range 3 {
 		g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
@@ -175,8 +176,8 @@ func TestAnswersExpire(t *testing.T) {
 	g.expect(t, "scraper", "GET", "/metrics", 401, "")
 }
 
-// TestUnknownCallersNeedTheAPIServer: only remembered answers are valid.
-func TestUnknownCallersNeedTheAPIServer(t *testing.T) {
+// TestReviews_APIServerUnavailable: unknown callers need the API server. Only remembered answers are valid.
+func TestReviews_APIServerUnavailable(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 	check(t, g.api.Stop())
@@ -194,9 +195,9 @@ func TestUnknownCallersNeedTheAPIServer(t *testing.T) {
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 }
 
-// TestStrangersAreBounded: many invalid tokens ask the API server a few times a second, fill no memory, and do not
-// stop a caller that was allowed.
-func TestStrangersAreBounded(t *testing.T) {
+// TestReviews_InvalidTokensBounded: strangers are bounded. Many invalid tokens ask the API server a few times a
+// second, fill no memory, and do not stop a caller that was allowed.
+func TestReviews_InvalidTokensBounded(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 	codes := map[int]int{}
@@ -220,8 +221,9 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// TestCallersAreCheckedTogether: many requests ask few questions, and none gets the answer of another.
-func TestCallersAreCheckedTogether(t *testing.T) {
+// TestReviews_ConcurrentCallers: callers are checked together. Many requests ask few questions, and none gets the
+// answer of another.
+func TestReviews_ConcurrentCallers(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 	var all sync.WaitGroup
@@ -279,9 +281,9 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestCertificatesFollowTheirFiles: a new handshake sees a new pair, an open connection goes on, and a bad pair
-// changes nothing but the log.
-func TestCertificatesFollowTheirFiles(t *testing.T) {
+// TestCertificates_FollowFiles: certificates follow their files. A new handshake sees a new pair, an open
+// connection goes on, and a bad pair changes nothing but the log.
+func TestCertificates_FollowFiles(t *testing.T) {
 	dir := t.TempDir()
 	core, logs := observer.New(zap.WarnLevel)
 	c := NewCertificates(Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}, zap.New(core))
@@ -312,8 +314,8 @@ func TestCertificatesFollowTheirFiles(t *testing.T) {
 	}
 }
 
-// TestSelfSigned: the server signs a certificate, and replaces it before it expires.
-func TestSelfSigned(t *testing.T) {
+// TestCertificates_SelfSigned: the server signs a certificate, and replaces it before it expires.
+func TestCertificates_SelfSigned(t *testing.T) {
 	c := NewCertificates(Files{Name: "node-1", Address: net.ParseIP("192.0.2.1")}, zap.NewNop())
 	first := slices.Clone(c.loaded)
 	leaf := c.current.Load().Certificates[0].Leaf
@@ -330,8 +332,8 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestClientCertificates: the user of a verified certificate is asked about; a certificate of others is rejected.
-func TestClientCertificates(t *testing.T) {
+// TestCertificates_Client: the user of a verified certificate is asked about; a certificate of others is rejected.
+func TestCertificates_Client(t *testing.T) {
 	dir := t.TempDir()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("client", nil, nil) // with its authority
 	check(t, err)
@@ -357,8 +359,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestDetailsOfHealth: hosts other than this one get no details from the server without TLS.
-func TestDetailsOfHealth(t *testing.T) {
+// TestWithoutDetails: details of health. Hosts other than this one get no details from the server without TLS.
+func TestWithoutDetails(t *testing.T) {
 	handler := WithoutDetails(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, c := range []struct {
 		from, path string

@@ -30,9 +30,10 @@ func (g *guarded) flood(from string) {
 	}
 }
 
-// TestANewTokenOfAKnownCaller: the token of Prometheus is replaced each hour, and kubectl sluice has another one for each
-// command. However many others send invalid tokens, they get their answers.
-func TestANewTokenOfAKnownCaller(t *testing.T) {
+// TestTurns_KnownCallerNewToken: a new token of a known caller. The token of Prometheus is replaced each hour, and
+// kubectl sluice has another one for each command. However many others send invalid tokens, they get their
+// answers.
+func TestTurns_KnownCallerNewToken(t *testing.T) {
 	g := newGuarded(t)
 	if code := g.status("192.0.2.1:1", "scraper", "/metrics"); code != 200 {
 		t.Fatal(code)
@@ -49,9 +50,9 @@ func TestANewTokenOfAKnownCaller(t *testing.T) {
 	}
 }
 
-// TestOneAddressDoesNotKeepOutOthers: a caller that nobody knows gets its answer while another address, or another one
-// of the same IPv6 network, sends invalid tokens.
-func TestOneAddressDoesNotKeepOutOthers(t *testing.T) {
+// TestTurns_OneAddressFloods: one address does not keep out others. A caller that nobody knows gets its answer
+// while another address, or another one of the same IPv6 network, sends invalid tokens.
+func TestTurns_OneAddressFloods(t *testing.T) {
 	for name, flood := range map[string][]string{
 		"IPv4": {"10.244.0.1:1", "10.244.0.1:2", "[::ffff:10.244.0.1]:3"},
 		"IPv6": {"[2001:db8:0:1::1]:1", "[2001:db8:0:1::2]:1", "[2001:db8:0:1:ffff::]:1", "[2001:db8:0:1::1%eth0]:1"},
@@ -73,8 +74,9 @@ func TestOneAddressDoesNotKeepOutOthers(t *testing.T) {
 	}
 }
 
-// TestAKnownCallerIsBounded: who may read one path does not pass thousands of questions to the API server.
-func TestAKnownCallerIsBounded(t *testing.T) {
+// TestTurns_KnownCallerBounded: a known caller is bounded. Who may read one path does not pass thousands of
+// questions to the API server.
+func TestTurns_KnownCallerBounded(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 	before := g.asked()
@@ -87,8 +89,9 @@ func TestAKnownCallerIsBounded(t *testing.T) {
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 }
 
-// TestManyAddressesFillNoMemory: an attacker with many addresses gets no more questions than one with few.
-func TestManyAddressesFillNoMemory(t *testing.T) {
+// TestTurns_ManyAddresses: many addresses fill no memory. An attacker with many addresses gets no more questions
+// than one with few.
+func TestTurns_ManyAddresses(t *testing.T) {
 	g := newGuarded(t)
 	for i := range 3 * remembered {
 		g.status(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1).String(), "invalid", "/metrics")
@@ -98,8 +101,9 @@ func TestManyAddressesFillNoMemory(t *testing.T) {
 	}
 }
 
-// TestAudiencesOfTheMetricsAddress: it accepts tokens of its own audience, and those for the API server.
-func TestAudiencesOfTheMetricsAddress(t *testing.T) {
+// TestReviews_MetricsAudiences: audiences of the metrics address. It accepts tokens of its own audience, and those
+// for the API server.
+func TestReviews_MetricsAudiences(t *testing.T) {
 	g := newGuardedAt(t, Address{Header: "Authorization", Audience: "sluice.dev", APIServer: true})
 	jwt := func(claims string) string {
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestOnlyTheOwnAnswerCounts: an answer of another process is a failure, and so is one without an end.
-func TestOnlyTheOwnAnswerCounts(t *testing.T) {
+// TestSelfTest_OnlyOwnAnswerCounts: only the own answer counts. An answer of another process is a failure, and so
+// is one without an end.
+func TestSelfTest_OnlyOwnAnswerCounts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,8 @@ func TestOnlyTheOwnAnswerCounts(t *testing.T) {
 	}
 }
 
-func TestClientsOfOtherHostsGetNoAnswer(t *testing.T) {
+// TestSelfTest_OtherHostUnanswered: clients of other hosts get no answer.
+func TestSelfTest_OtherHostUnanswered(t *testing.T) {
 	for text, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.77:1": false, "[2001:db8::77]:1": false} {
 		if got := onThisNode(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text))); got != want {
 			t.Errorf("%s is on this node: %t", text, got)
@@ -44,8 +46,9 @@ func TestClientsOfOtherHostsGetNoAnswer(t *testing.T) {
 	}
 }
 
-// TestPortsAreHeldTogether: with one of them in use, none is open, and both are free again.
-func TestPortsAreHeldTogether(t *testing.T) {
+// TestSelfTest_PortsHeldTogether: ports are held together. With one of them in use, none is open, and both are
+// free again.
+func TestSelfTest_PortsHeldTogether(t *testing.T) {
 	ports := otherPorts()
 	addr := service.Loopback[service.IPv4]
 	for range 2 {

@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestModesAreComplete: each mode has what a start, --init-only and the commands without a kernel call, and keeps its own
-// rules only.
-func TestModesAreComplete(t *testing.T) {
+// TestModes_Complete: modes are complete. Each mode has what a start, --init-only and the commands without a
+// kernel call, and keeps its own rules only.
+func TestModes_Complete(t *testing.T) {
 	kept := map[backend.Keep]bool{}
 	for _, m := range Modes() {
 		if m.domains == nil || m.prepare == nil || m.Renderer == nil || (m.Text == nil) != (m.Unprintable != "") {
@@ -44,8 +44,8 @@ func TestModesAreComplete(t *testing.T) {
 	}
 }
 
-// TestARPIsRestored for a mode and a configuration that do not need it.
-func TestARPIsRestored(t *testing.T) {
+// TestRestoresARP: ARP is restored for a mode and a configuration that do not need it.
+func TestRestoresARP(t *testing.T) {
 	for _, c := range []struct {
 		mode  Mode
 		words []string
@@ -64,9 +64,9 @@ func TestARPIsRestored(t *testing.T) {
 	}
 }
 
-// TestNamesOfModesAreNotCompared where a Mode can be asked: in the daemon and in commands. The configuration knows names
-// only, and the demo compares the name of a domain.
-func TestNamesOfModesAreNotCompared(t *testing.T) {
+// TestModes_NamesNotCompared: names of modes are not compared where a Mode can be asked: in the daemon and in
+// commands. The configuration knows names only, and the demo compares the name of a domain.
+func TestModes_NamesNotCompared(t *testing.T) {
 	for _, root := range []string{filepath.Join("..", "..", "daemon"), filepath.Join("..", "..", "..", "cmd", "sluice")} {
 		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 			skipped := slices.Contains([]string{"config", "setup", "demo"}, filepath.Base(filepath.Dir(path)))

@@ -68,7 +68,8 @@ func TestListens(t *testing.T) {
 	}
 }
 
-func TestOptionsForTheBackend(t *testing.T) {
+// TestOptions_Backend: options for the backend.
+func TestOptions_Backend(t *testing.T) {
 	b, err := parsed(t).iptables(sysctl.Files{}, nil)
 	if err != nil || b.Variant != "auto" || b.MasqueradeBit != 14 || !b.LocalhostNodePorts || b.PrivateLock {
 		t.Errorf("backend %+v, %v", b, err)

@@ -53,9 +53,9 @@ var features = []feature{
 	{"open connections when the proxy exits", func(_ *testing.T, m *Mode) string { return either(m.Forwards, "end", "continue") }, ""},
 }
 
-// TestModesReference compares the table of docs/modes.md with the traits of the modes, and the rows of
+// TestModes_Reference compares the table of docs/modes.md with the traits of the modes, and the rows of
 // docs/comparison.md about Sluice with that table.
-func TestModesReference(t *testing.T) {
+func TestModes_Reference(t *testing.T) {
 	modes := Modes()
 	heading := []string{"Feature"}
 	for _, m := range modes {

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestUnservedFamilyOfTheNode: a start fails if the Node has an InternalIP of a family that the mode does not serve.
-func TestUnservedFamilyOfTheNode(t *testing.T) {
+// TestUnserved_NodeFamily: unserved family of the node. A start fails if the Node has an InternalIP of a family
+// that the mode does not serve.
+func TestUnserved_NodeFamily(t *testing.T) {
 	b := &Backend{Mode: IPTables, Domains: []proxy.Domain{
 		{Family: service.IPv6}, {Family: service.IPv4, Auxiliary: true}}, lacks: backend.Lacks{service.IPv4: errors.New("no NAT")}}
 	six, four := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("192.0.2.1")

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// TestNobodyChoosesWhatIsSampled: whoever writes an object chooses its name and trigger, and so the trace. Traces that
-// another process with another seed samples are sampled no more often than others. Nodes with one seed agree.
-func TestNobodyChoosesWhatIsSampled(t *testing.T) {
+// TestSampling_CannotBeChosen: nobody chooses what is sampled. Whoever writes an object chooses its name and
+// trigger, and so the trace. Traces that another process with another seed samples are sampled no more often than
+// others. Nodes with one seed agree.
+func TestSampling_CannotBeChosen(t *testing.T) {
 	const tenth, wanted = 100_000, 2000
 	with := func(seed uint32) *Traces {
 		c := config("http://127.0.0.1:1", tenth)

@@ -20,8 +20,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelSpansOfAChange: a proxy writes a change to the rules of a namespace, and a receiver gets its spans.
-func TestKernelSpansOfAChange(t *testing.T) {
+// TestKernelTraces_ChangeSpans: kernel spans of a change. A proxy writes a change to the rules of a namespace, and
+// a receiver gets its spans.
+func TestKernelTraces_ChangeSpans(t *testing.T) {
 	testenv.NeedsRoot(t)
 	node, err := netns.New("node")
 	if err != nil {

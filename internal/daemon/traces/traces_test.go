@@ -143,7 +143,7 @@ func applied(name string, took time.Duration) aggregator.Applied {
 }
 
 // Slow changes and rejections are exported at any rate, quick ones by the rate, and those of a startup are not slow.
-func TestWhatIsSampled(t *testing.T) {
+func TestSampling_SlowAndRejectedAlways(t *testing.T) {
 	to := newReceiver(t)
 	none := New(config(to.URL, 0))
 	none.stopMax = patience
@@ -186,7 +186,7 @@ func TestWhatIsSampled(t *testing.T) {
 }
 
 // All nodes sample the same changes of endpoints, in one trace. Other changes have a trace per node.
-func TestOneTraceOnAllNodes(t *testing.T) {
+func TestTraceID_SameOnAllNodes(t *testing.T) {
 	one := New(config("http://127.0.0.1:1", 0))
 	c := config("http://127.0.0.1:1", 0)
 	c.Node = "n2"
@@ -202,7 +202,7 @@ func TestOneTraceOnAllNodes(t *testing.T) {
 }
 
 // A receiver that hangs costs a bounded queue and counted changes, and delays the end by a second.
-func TestReceiverThatHangs(t *testing.T) {
+func TestReceiver_Hangs(t *testing.T) {
 	to := newReceiver(t)
 	to.held = make(chan struct{})
 	defer close(to.held)
@@ -234,7 +234,7 @@ func TestReceiverThatHangs(t *testing.T) {
 }
 
 // A receiver that is away, or rejects spans, is reported with the place to look at.
-func TestReceiverThatRejects(t *testing.T) {
+func TestReceiver_Rejects(t *testing.T) {
 	refusing := httptest.NewServer(http.NotFoundHandler())
 	defer refusing.Close()
 	c := config(refusing.URL, 1_000_000)
@@ -252,7 +252,7 @@ func TestReceiverThatRejects(t *testing.T) {
 }
 
 // A change that is not sampled allocates nothing.
-func TestUnsampledChangesAllocateNothing(t *testing.T) {
+func TestTraces_UnsampledAllocatesNothing(t *testing.T) {
 	traces := New(config("http://127.0.0.1:1", 0))
 	var event aggregator.Event = applied("web", time.Millisecond)
 	if n := testing.AllocsPerRun(1000, func() { traces.Aggregator(event) }); n > 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestFindBridges: one with a container and addresses is found, with the families that no setting
-// takes through the rules; one without containers, and one without addresses, are not.
-func TestFindBridges(t *testing.T) {
+// TestFind: one with a container and addresses is found, with the families that no setting takes through the
+// rules; one without containers, and one without addresses, are not.
+func TestFind(t *testing.T) {
 	node, pod := netnstest.New(t, "node"), netnstest.New(t, "pod")
 	check(t, netns.Link(node, pod, netns.LinkSpec{NameA: "veth1", NameB: "eth0"}))
 	check(t, netns.Link(node, pod, netns.LinkSpec{NameA: "veth2", NameB: "eth1"}))

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-func TestProcessesInWords(t *testing.T) {
+// TestProcess_String: processes in words.
+func TestProcess_String(t *testing.T) {
 	for want, p := range map[string]Process{
 		"a process that cannot be seen from here":      {},
 		"a process of another PID namespace (k proxy)": {Command: "k proxy"},
@@ -55,9 +56,9 @@ if kind == "tcp": s.listen()
 print("ready", flush=True)
 sys.stdin.read()`
 
-// TestKernelWhoHasAnAddress: the holder is the process that prevents listening, whatever its
-// own address.
-func TestKernelWhoHasAnAddress(t *testing.T) {
+// TestKernelHolder_ListeningAddress: kernel who has an address. The holder is the process that prevents listening,
+// whatever its own address.
+func TestKernelHolder_ListeningAddress(t *testing.T) {
 	n := netnstest.New(t, "addresses")
 	start := func(kind, address, port string) int {
 		cmd := exec.Command("python3", "-c", holds, kind, address, port)
@@ -114,8 +115,9 @@ func TestKernelWhoHasAnAddress(t *testing.T) {
 	}
 }
 
-// TestThisProcessIsFoundAtOnce: on a busy host, the time for a search may be over before it has begun.
-func TestThisProcessIsFoundAtOnce(t *testing.T) {
+// TestOwner_OwnProcessFoundAtOnce: this process is found at once. On a busy host, the time for a search may be
+// over before it has begun.
+func TestOwner_OwnProcessFoundAtOnce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

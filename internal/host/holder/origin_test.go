@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-func TestGroupsInWords(t *testing.T) {
+// TestGroupOf: groups in words.
+func TestGroupOf(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	for text, want := range map[string]string{
 		"":                                "",
@@ -28,7 +29,8 @@ func TestGroupsInWords(t *testing.T) {
 	}
 }
 
-func TestOriginOfAProcess(t *testing.T) {
+// TestOrigin: origin of a process.
+func TestOrigin(t *testing.T) {
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
 	if err == nil {

@@ -117,7 +117,8 @@ func (w *watched) remove(text string) {
 	}
 }
 
-func TestKernelWatchSeesAddressesComeAndGo(t *testing.T) {
+// TestKernelWatch_AddressesComeAndGo: kernel watch sees addresses come and go.
+func TestKernelWatch_AddressesComeAndGo(t *testing.T) {
 	w := newWatched(t, netlink.AddrSubscribe)
 	w.expect()
 	w.add("192.0.2.1/32")
@@ -131,7 +132,7 @@ func TestKernelWatchSeesAddressesComeAndGo(t *testing.T) {
 }
 
 // The interface that is left out appears after the watch has begun.
-func TestKernelWatchPassesOverAnInterface(t *testing.T) {
+func TestKernelWatch_SkippedInterface(t *testing.T) {
 	w := newWatchedBy(t, netlink.AddrSubscribe, &lister{without: "ours"})
 	w.expect()
 	w.addLink("ours")
@@ -167,7 +168,8 @@ func (w *watched) addLink(ifname string) {
 	}
 }
 
-func TestKernelWatchGathersABurst(t *testing.T) {
+// TestKernelWatch_Burst: kernel watch gathers a burst.
+func TestKernelWatch_Burst(t *testing.T) {
 	w := newWatched(t, netlink.AddrSubscribe)
 	w.expect()
 	var want []string
@@ -187,7 +189,8 @@ func TestKernelWatchGathersABurst(t *testing.T) {
 	}
 }
 
-func TestKernelWatchSubscribesAgain(t *testing.T) {
+// TestKernelWatch_SubscribesAgain: kernel watch subscribes again.
+func TestKernelWatch_SubscribesAgain(t *testing.T) {
 	var subscriptions atomic.Int32
 	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
 		if subscriptions.Add(1) == 1 {
@@ -206,8 +209,9 @@ func TestKernelWatchSubscribesAgain(t *testing.T) {
 	}
 }
 
-// TestABurstThatDoesNotEndPutsOffTheReadingForAMoment: an address that comes meanwhile counts.
-func TestABurstThatDoesNotEndPutsOffTheReadingForAMoment(t *testing.T) {
+// TestWatch_EndlessBurst: a burst that does not end puts off the reading for a moment. An address that comes
+// meanwhile counts.
+func TestWatch_EndlessBurst(t *testing.T) {
 	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
 		go func() {
 			for tick := time.Tick(10 * time.Millisecond); ; <-tick {
@@ -225,7 +229,8 @@ func TestABurstThatDoesNotEndPutsOffTheReadingForAMoment(t *testing.T) {
 	w.expect("192.0.2.1")
 }
 
-func TestWatchFailsWithoutASubscription(t *testing.T) {
+// TestWatch_SubscriptionFails: watch fails without a subscription.
+func TestWatch_SubscriptionFails(t *testing.T) {
 	rejected := errors.New("rejected")
 	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return rejected }, &lister{}, func([]netip.Addr) {
 		t.Error("called without a subscription")
@@ -235,7 +240,8 @@ func TestWatchFailsWithoutASubscription(t *testing.T) {
 	}
 }
 
-func TestKernelWatchEndsWithItsContext(t *testing.T) {
+// TestKernelWatch_EndsWithContext: kernel watch ends with its context.
+func TestKernelWatch_EndsWithContext(t *testing.T) {
 	w := newWatched(t, netlink.AddrSubscribe)
 	w.expect()
 	w.cancel()
@@ -249,7 +255,8 @@ func TestKernelWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestKernelListGivesEachAddressOnce(t *testing.T) {
+// TestKernelList_EachAddressOnce: kernel list gives each address once.
+func TestKernelList_EachAddressOnce(t *testing.T) {
 	testenv.NeedsRoot(t)
 	namespace, err := netns.New(t.Name())
 	if err != nil {
@@ -272,9 +279,9 @@ func TestKernelListGivesEachAddressOnce(t *testing.T) {
 	}
 }
 
-// TestKernelWatchGoesOnWithoutASubscription: after the start, no failure ends the watch, which
-// reads the addresses instead. At the start it is an error.
-func TestKernelWatchGoesOnWithoutASubscription(t *testing.T) {
+// TestKernelWatch_PollsWithoutSubscription: kernel watch goes on without a subscription. After the start, no
+// failure ends the watch, which reads the addresses instead. At the start it is an error.
+func TestKernelWatch_PollsWithoutSubscription(t *testing.T) {
 	var asked atomic.Int32
 	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
 		switch asked.Add(1) {
@@ -304,9 +311,9 @@ func TestKernelWatchGoesOnWithoutASubscription(t *testing.T) {
 	}
 }
 
-// TestKernelListWhileAddressesChange lists more addresses than fit into one message, so that
-// changes come between two messages.
-func TestKernelListWhileAddressesChange(t *testing.T) {
+// TestKernelList_WhileAddressesChange lists more addresses than fit into one message, so that changes come between
+// two messages.
+func TestKernelList_WhileAddressesChange(t *testing.T) {
 	testenv.NeedsRoot(t)
 	namespace, err := netns.New(t.Name())
 	if err != nil {

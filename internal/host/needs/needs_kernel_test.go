@@ -39,8 +39,9 @@ func about(n Node) (all []string) {
 	return all
 }
 
-// TestForwarding: each parameter that keeps the kernel from forwarding is a problem, for the families that the node serves.
-func TestForwarding(t *testing.T) {
+// TestRead_Forwarding: each parameter that keeps the kernel from forwarding is a problem, for the families that
+// the node serves.
+func TestRead_Forwarding(t *testing.T) {
 	node := newNode(t)
 	if n := read(t, node, both); len(n.Problems) > 0 || len(n.Chains) > 0 {
 		t.Errorf("a node that forwards: %+v", n)
@@ -65,9 +66,9 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-// TestChains: of the base chains of other programs, those with an effect are found, and those are a problem that drop
-// what the node forwards.
-func TestChains(t *testing.T) {
+// TestRead_Chains: of the base chains of other programs, those with an effect are found, and those are a problem
+// that drop what the node forwards.
+func TestRead_Chains(t *testing.T) {
 	for _, c := range []struct {
 		name, rules  string
 		want, closed []string
@@ -116,8 +117,8 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// TestPolicyOfIPTables: that of the variant nft is seen, with the command that changes it.
-func TestPolicyOfIPTables(t *testing.T) {
+// TestRead_IPTablesPolicy: policy of iptables. That of the variant nft is seen, with the command that changes it.
+func TestRead_IPTablesPolicy(t *testing.T) {
 	node := newNode(t)
 	run(t, node, "", "iptables-nft", "-P", "FORWARD", "DROP")
 	run(t, node, "", "iptables-nft", "-A", "FORWARD", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
@@ -130,9 +131,9 @@ func TestPolicyOfIPTables(t *testing.T) {
 	}
 }
 
-// TestPolicyOfLegacyIPTables is seen in both families, whoever writes iptables-legacy, with the command that changes
-// it. A look creates no table.
-func TestPolicyOfLegacyIPTables(t *testing.T) {
+// TestRead_LegacyIPTablesPolicy: policy of legacy iptables is seen in both families, whoever writes
+// iptables-legacy, with the command that changes it. A look creates no table.
+func TestRead_LegacyIPTablesPolicy(t *testing.T) {
 	legacyTables := func(node *netns.Namespace, family service.Family) (names []string) {
 		check(t, node.Do(func() error { names = iptkernel.LegacyTables(family); return nil }))
 		return names

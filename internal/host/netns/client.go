@@ -9,7 +9,7 @@ import (
 // NoProbes switches keepalive probes off. While the rules that translate a connection are missing, a
 // probe destroys the connection: it reaches a host that does not know the connection, and that host
 // answers with a reset. Crossing probes of both ends can destroy it even after the rules are back
-// (TestForeignDeletionsAreHealed). Without probes, a connection on which neither end writes sends no
+// (TestRepair_ForeignDeletions). Without probes, a connection on which neither end writes sends no
 // packets, so it survives.
 const NoProbes = -1
 

@@ -15,7 +15,7 @@ import (
 )
 
 // Two namespaces listen on the same loopback address; each is reached from inside only.
-func TestSocketsStayInside(t *testing.T) {
+func TestNamespace_SocketsStayInside(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:8080", "[::1]:8080", ":8080"} {
 		for _, name := range []string{"a", "b"} {
 			n := newNamespace(t, name)
@@ -58,7 +58,7 @@ func TestSocketsStayInside(t *testing.T) {
 }
 
 // Only a connection without probes is silent while its ends do not write.
-func TestConnectionsSendNoProbes(t *testing.T) {
+func TestNamespace_NoKeepAliveProbes(t *testing.T) {
 	n := newNamespace(t, "n")
 	listener, err := n.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +116,8 @@ func TestListenPacket(t *testing.T) {
 	}
 }
 
-func TestNamesAreRefused(t *testing.T) {
+// TestNamespace_HostNamesRefused: names are refused.
+func TestNamespace_HostNamesRefused(t *testing.T) {
 	n := newNamespace(t, "n")
 	_, dialErr := n.DialContext(t.Context(), "tcp", "localhost:80")
 	_, listenErr := n.Listen("tcp", "localhost:80")
@@ -128,7 +129,8 @@ func TestNamesAreRefused(t *testing.T) {
 	}
 }
 
-func TestDialEndsWithItsContext(t *testing.T) {
+// TestDial_EndsWithContext: dial ends with its context.
+func TestDial_EndsWithContext(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	err := Link(a, b, LinkSpec{NameA: "eth0", AddrsA: Prefixes("10.0.0.1/24"), NameB: "eth0"})
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestLinkThatFailsLeavesNothing(t *testing.T) {
+// TestLink_FailureLeavesNothing: link that fails leaves nothing.
+func TestLink_FailureLeavesNothing(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	twice := Prefixes("10.0.0.1/24", "10.0.0.1/24")
 	err := Link(a, b, LinkSpec{NameA: "eth0", NameB: "eth0", AddrsB: twice})
@@ -20,7 +21,8 @@ func TestLinkThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestLinkErrorsSayWhere(t *testing.T) {
+// TestLink_ErrorsSayWhere: link errors say where.
+func TestLink_ErrorsSayWhere(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	err := Link(a, b, LinkSpec{NameA: "a-name-longer-than-15", NameB: "eth0"})
 	if err == nil || !strings.Contains(err.Error(), "netns a: link a-name-longer-than-15 to eth0 in netns b") {

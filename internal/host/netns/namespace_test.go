@@ -45,7 +45,8 @@ func inode(t *testing.T, path string) uint64 {
 	return stat.Ino
 }
 
-func TestNamespaceIsAnotherOneWithLoopbackUp(t *testing.T) {
+// TestNamespace_LoopbackUp: namespace is another one with loopback up.
+func TestNamespace_LoopbackUp(t *testing.T) {
 	outside := threadInode(t)
 	n := newNamespace(t, "n")
 	if got := threadInode(t); got != outside {
@@ -69,7 +70,8 @@ func TestNamespaceIsAnotherOneWithLoopbackUp(t *testing.T) {
 	}
 }
 
-func TestDoReturnsTheErrorAsItIs(t *testing.T) {
+// TestDo_ReturnsError: do returns the error as it is.
+func TestDo_ReturnsError(t *testing.T) {
 	n := newNamespace(t, "n")
 	want := errors.New("mine")
 	if got := n.Do(func() error { return want }); got != want {
@@ -77,7 +79,8 @@ func TestDoReturnsTheErrorAsItIs(t *testing.T) {
 	}
 }
 
-func TestDoReportsAFunctionThatDidNotReturn(t *testing.T) {
+// TestDo_FunctionDidNotReturn: do reports a function that did not return.
+func TestDo_FunctionDidNotReturn(t *testing.T) {
 	n := newNamespace(t, "n")
 	err := n.Do(func() error { runtime.Goexit(); return nil })
 	if !errors.Is(err, errAbandoned) {
@@ -85,7 +88,7 @@ func TestDoReportsAFunctionThatDidNotReturn(t *testing.T) {
 	}
 }
 
-func TestDoNests(t *testing.T) {
+func TestDo_Nested(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	err := a.Do(func() error {
 		before := threadInode(t)
@@ -107,7 +110,7 @@ func TestDoNests(t *testing.T) {
 
 // Many goroutines cross between two namespaces; each must find itself where it asked to be, and the
 // main thread, which /proc/self speaks of, must never move.
-func TestDoConcurrently(t *testing.T) {
+func TestDo_Concurrent(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	home := inode(t, "/proc/self/ns/net")
 	var wg sync.WaitGroup
@@ -140,7 +143,7 @@ func TestDoConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-func TestClosedNamespace(t *testing.T) {
+func TestNamespace_Closed(t *testing.T) {
 	n, err := New("gone")
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +161,8 @@ func TestClosedNamespace(t *testing.T) {
 	}
 }
 
-func TestSysctlRefusesTheMachinesOwn(t *testing.T) {
+// TestSysctl_RefusesMachineSettings: sysctl refuses the machines own.
+func TestSysctl_RefusesMachineSettings(t *testing.T) {
 	n := newNamespace(t, "n")
 	for _, key := range []string{"kernel.hostname", "net/../kernel/hostname", "net.ipv4.no_such_key"} {
 		if err := n.Sysctl(key, "1"); err == nil {
@@ -167,7 +171,8 @@ func TestSysctlRefusesTheMachinesOwn(t *testing.T) {
 	}
 }
 
-func TestSysctlWithADotInTheInterfaceName(t *testing.T) {
+// TestSysctl_DotInInterfaceName: sysctl with a dot in the interface name.
+func TestSysctl_DotInInterfaceName(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	if err := Link(a, b, LinkSpec{NameA: "eth0.1", NameB: "eth0"}); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,8 @@ package netns
 
 import "testing"
 
-func TestBuildThatFailsLeavesNothing(t *testing.T) {
+// TestBuild_FailureLeavesNothing: build that fails leaves nothing.
+func TestBuild_FailureLeavesNothing(t *testing.T) {
 	n, err := Build(Plan{Cables: []Cable{{Router: "r", Leaf: "a", Port: "a", AtRouter: Prefixes("10.0.0.1/24", "10.0.0.1/24")}}})
 	if err == nil || n != nil {
 		t.Errorf("%v, %v, want an error and no network", n, err)

@@ -44,7 +44,8 @@ func unprivileged(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-func TestKernelSandboxPassesTheStatusOn(t *testing.T) {
+// TestKernelSandbox_ExitStatus: kernel sandbox passes the status on.
+func TestKernelSandbox_ExitStatus(t *testing.T) {
 	err := sandboxed("fail").Run()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.ExitCode() != 7 {
@@ -52,7 +53,8 @@ func TestKernelSandboxPassesTheStatusOn(t *testing.T) {
 	}
 }
 
-func TestKernelSandboxSaysHowItWasEnded(t *testing.T) {
+// TestKernelSandbox_EndedBySignal: kernel sandbox says how it was ended.
+func TestKernelSandbox_EndedBySignal(t *testing.T) {
 	printed, err := sandboxed("die").CombinedOutput()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.ExitCode() != 1 || string(printed) != "sandbox: ended by signal: killed\n" {
@@ -60,7 +62,8 @@ func TestKernelSandboxSaysHowItWasEnded(t *testing.T) {
 	}
 }
 
-func TestKernelSandboxIsPrivate(t *testing.T) {
+// TestKernelSandbox_Private: kernel sandbox is private.
+func TestKernelSandbox_Private(t *testing.T) {
 	for name, cmd := range map[string]*exec.Cmd{
 		"as this user": sandboxed("look"), "unprivileged": unprivileged(t, sandboxed("look")),
 	} {
@@ -112,7 +115,8 @@ func waiting(t *testing.T) (outer *exec.Cmd, output *bufio.Reader, inner int) {
 	return outer, output, inner
 }
 
-func TestKernelSandboxPassesSignalsOn(t *testing.T) {
+// TestKernelSandbox_ForwardsSignals: kernel sandbox passes signals on.
+func TestKernelSandbox_ForwardsSignals(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			outer, output, _ := waiting(t)
@@ -131,7 +135,8 @@ func TestKernelSandboxPassesSignalsOn(t *testing.T) {
 	}
 }
 
-func TestKernelSandboxEndsWithItsParent(t *testing.T) {
+// TestKernelSandbox_EndsWithParent: kernel sandbox ends with its parent.
+func TestKernelSandbox_EndsWithParent(t *testing.T) {
 	outer, output, inner := waiting(t)
 	if err := outer.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -153,9 +158,9 @@ func TestKernelSandboxEndsWithItsParent(t *testing.T) {
 	}
 }
 
-// TestEnterRejectsAHostThatIsNoSandbox: the variable alone must not cause a mount over the
-// host's /run.
-func TestEnterRejectsAHostThatIsNoSandbox(t *testing.T) {
+// TestEnter_RejectsHost: enter rejects a host that is no sandbox. The variable alone must not cause a mount over
+// the host's /run.
+func TestEnter_RejectsHost(t *testing.T) {
 	t.Setenv(marker, "1")
 	if OwnUserNamespace() {
 		t.Fatal("this test must run outside user namespaces")

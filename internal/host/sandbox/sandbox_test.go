@@ -93,7 +93,7 @@ func wait() int {
 	}
 }
 
-func TestEnterOutside(t *testing.T) {
+func TestEnter_Outside(t *testing.T) {
 	if err := Enter(); err == nil || !strings.Contains(err.Error(), "not inside") {
 		t.Errorf("got %v; the mounts of a program outside must be left alone", err)
 	}

@@ -89,9 +89,9 @@ func TestApplyConntrack(t *testing.T) {
 	}
 }
 
-// TestWhatIsRightIsNotWritten, so that a process without the privilege can follow one
-// that had it.
-func TestWhatIsRightIsNotWritten(t *testing.T) {
+// TestApplyConntrack_CorrectNotWritten: what is right is not written, so that a process without the privilege can
+// follow one that had it.
+func TestApplyConntrack_CorrectNotWritten(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	if _, err := f.ApplyConntrack(defaults); err != nil {
 		t.Fatal(err)
@@ -123,8 +123,8 @@ func eachFile(t *testing.T, f Files, do func(path string) error) {
 	}
 }
 
-// TestFailuresSayWhatToDo: each file in turn is missing, then rejects.
-func TestFailuresSayWhatToDo(t *testing.T) {
+// TestApplyConntrack_FailureAdvice: failures say what to do. Each file in turn is missing, then rejects.
+func TestApplyConntrack_FailureAdvice(t *testing.T) {
 	everything := defaults
 	everything.UDP, everything.UDPStream, everything.TCPBeLiberal = time.Hour, time.Hour, true
 	for path, advice := range map[string]string{
@@ -165,8 +165,8 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestHashSizeThatIsNoNumber.
-func TestHashSizeThatIsNoNumber(t *testing.T) {
+// TestApplyConntrack_InvalidHashSize: hash size that is no number.
+func TestApplyConntrack_InvalidHashSize(t *testing.T) {
 	files := machine("cpu0")
 	files[hashsize] = "many"
 	changes, err := newRoot(t, files).ApplyConntrack(defaults)

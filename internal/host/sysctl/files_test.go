@@ -63,7 +63,8 @@ func valueOf(t *testing.T, f Files, path string) string {
 
 const routeLocalnet = "net/ipv4/conf/all/route_localnet"
 
-func TestEnsureWritesOnlyWhatDiffers(t *testing.T) {
+// TestEnsure_WritesOnlyDifferences: ensure writes only what differs.
+func TestEnsure_WritesOnlyDifferences(t *testing.T) {
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
 	for i, want := range []bool{true, false} {
 		if changed, err := f.Ensure(routeLocalnet, "1", "advice"); err != nil || changed != want {
@@ -75,7 +76,8 @@ func TestEnsureWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestEnsureSaysWhatToDo(t *testing.T) {
+// TestEnsure_FailureAdvice: ensure says what to do.
+func TestEnsure_FailureAdvice(t *testing.T) {
 	// A folder in place of the file can be neither read nor written.
 	f := Files{Root: t.TempDir()}
 	if err := os.MkdirAll(filepath.Join(f.Root, procSys, routeLocalnet), 0o755); err != nil {
@@ -87,8 +89,8 @@ func TestEnsureSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestAPlanSaysWhatThisProcessMayNotChange, and is no failure: nothing is written.
-func TestAPlanSaysWhatThisProcessMayNotChange(t *testing.T) {
+// TestPlan_NotPermitted: a plan says what this process may not change, and is no failure: nothing is written.
+func TestPlan_NotPermitted(t *testing.T) {
 	testenv.NeedsRoot(t)
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
 	path := f.at(entry{path: procSys + routeLocalnet})
@@ -117,8 +119,8 @@ func TestAPlanSaysWhatThisProcessMayNotChange(t *testing.T) {
 	}
 }
 
-// TestAPlanWritesNothing, but fails where a file is missing.
-func TestAPlanWritesNothing(t *testing.T) {
+// TestPlan_WritesNothing: a plan writes nothing, but fails where a file is missing.
+func TestPlan_WritesNothing(t *testing.T) {
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
 	var planned []Change
 	f.Plan = func(c Change) { planned = append(planned, c) }
@@ -139,7 +141,8 @@ func TestAPlanWritesNothing(t *testing.T) {
 	}
 }
 
-func TestReadWhatIsNotThere(t *testing.T) {
+// TestRead_Missing: read what is not there.
+func TestRead_Missing(t *testing.T) {
 	_, err := Files{Root: t.TempDir()}.Read(routeLocalnet)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "net.ipv4.conf.all.route_localnet") {
 		t.Errorf("error %v", err)

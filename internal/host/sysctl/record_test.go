@@ -46,8 +46,8 @@ func mustHold(t *testing.T, r *Record, when string, want formers) {
 	}
 }
 
-// TestTheFirstValueIsRemembered over restarts; what is back at it is forgotten.
-func TestTheFirstValueIsRemembered(t *testing.T) {
+// TestRecord_FirstValueKept: the first value is remembered over restarts; what is back at it is forgotten.
+func TestRecord_FirstValueKept(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	f.Record = newRecord(t)
 	for _, tt := range []struct {
@@ -69,7 +69,8 @@ func TestTheFirstValueIsRemembered(t *testing.T) {
 	}
 }
 
-func TestWhatIsSetIsRecorded(t *testing.T) {
+// TestRecord_EverythingSet: what is set is recorded.
+func TestRecord_EverythingSet(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	f.Record = newRecord(t)
 	if _, err := f.ApplyConntrack(defaults); err != nil {
@@ -84,8 +85,8 @@ func TestWhatIsSetIsRecorded(t *testing.T) {
 	})
 }
 
-// TestRecordOfAWriteThatFails: it says what is there, and not what was wanted.
-func TestRecordOfAWriteThatFails(t *testing.T) {
+// TestRecord_FailedWrite: record of a write that fails. It says what is there, and not what was wanted.
+func TestRecord_FailedWrite(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	f.Record = newRecord(t)
 	e := entry{path: established}
@@ -120,9 +121,9 @@ func TestRecordOfAWriteThatFails(t *testing.T) {
 	mustHold(t, f.Record, "rejected the first time", nil)
 }
 
-// TestNoRecordIsNoFailure: a directory that cannot be made, one where nothing can be
-// written, and a file that is no record are said once each, and stay as they are.
-func TestNoRecordIsNoFailure(t *testing.T) {
+// TestRecord_UnusableIsNoFailure: no record is no failure. A directory that cannot be made, one where nothing can
+// be written, and a file that is no record are said once each, and stay as they are.
+func TestRecord_UnusableIsNoFailure(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(t *testing.T) (dir string)
 		want    string
@@ -198,8 +199,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreSome leaves the others as they are, and in the record.
-func TestRestoreSome(t *testing.T) {
+// TestRestore_Some leaves the others as they are, and in the record.
+func TestRestore_Some(t *testing.T) {
 	f, before := served(t)
 	name := strings.TrimPrefix(established, procSys)
 	done, err := f.Restore(name, "net/ipv4/ip_forward")
@@ -214,9 +215,9 @@ func TestRestoreSome(t *testing.T) {
 	}
 }
 
-// TestRestoreLeavesOthersChanges: above all a table that somebody has made larger
+// TestRestore_KeepsOthersChanges: restore leaves others changes. Above all a table that somebody has made larger
 // since is not made smaller.
-func TestRestoreLeavesOthersChanges(t *testing.T) {
+func TestRestore_KeepsOthersChanges(t *testing.T) {
 	f, _ := served(t)
 	const size = netfilter + "nf_conntrack_max"
 	for path, value := range map[string]string{size: "524288", established: "432000"} {
@@ -242,8 +243,8 @@ func TestRestoreLeavesOthersChanges(t *testing.T) {
 	mustHold(t, f.Record, "afterwards", nil)
 }
 
-// TestRestoreThatFails keeps in the record what is still to be put back.
-func TestRestoreThatFails(t *testing.T) {
+// TestRestore_Failure: restore that fails keeps in the record what is still to be put back.
+func TestRestore_Failure(t *testing.T) {
 	f, _ := served(t)
 	at := f.at(entry{path: established})
 	if err := errors.Join(os.Remove(at), os.Mkdir(at, 0o755)); err != nil {
@@ -265,8 +266,8 @@ func TestRestoreThatFails(t *testing.T) {
 	}
 }
 
-// TestRestoreWritesToSettingsOnly, whatever stands in the record.
-func TestRestoreWritesToSettingsOnly(t *testing.T) {
+// TestRestore_SettingsOnly: restore writes to settings only, whatever stands in the record.
+func TestRestore_SettingsOnly(t *testing.T) {
 	for _, path := range []string{"etc/passwd", "proc/sys/../../etc/passwd", "/proc/sys/x", "sys/kernel/x", ""} {
 		f := newRoot(t, map[string]string{"etc/passwd": "set", "proc/sys/x": "set", "sys/kernel/x": "set"})
 		f.Record = newRecord(t)
@@ -284,7 +285,8 @@ func TestRestoreWritesToSettingsOnly(t *testing.T) {
 	}
 }
 
-func TestRestoreWithoutARecord(t *testing.T) {
+// TestRestore_WithoutRecord: restore without a record.
+func TestRestore_WithoutRecord(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	for _, r := range []*Record{nil, newRecord(t)} {
 		f.Record = r
@@ -308,7 +310,7 @@ func TestRestoreWithoutARecord(t *testing.T) {
 }
 
 // A proxy that is not root can go on with what root has recorded in its directory.
-func TestARecordBelongsToTheOwnerOfItsDirectory(t *testing.T) {
+func TestRecord_DirectoryOwner(t *testing.T) {
 	testenv.NeedsRoot(t)
 	const user = 65532
 	r := newRecord(t)

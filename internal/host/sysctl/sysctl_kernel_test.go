@@ -22,8 +22,8 @@ func newNamespace(t *testing.T) *netns.Namespace {
 	return n
 }
 
-// TestKernelTimeouts: each network namespace has its own.
-func TestKernelTimeouts(t *testing.T) {
+// TestKernelConntrack_Timeouts: each network namespace has its own.
+func TestKernelConntrack_Timeouts(t *testing.T) {
 	n := newNamespace(t)
 	wanted := sysctl.Conntrack{
 		TCPEstablished: 23 * time.Hour, TCPCloseWait: 59 * time.Minute, UDP: 31 * time.Second, UDPStream: 121 * time.Second,
@@ -95,9 +95,9 @@ func TestKernelRestore(t *testing.T) {
 	}
 }
 
-// TestKernelSize: the size belongs to the machine. A namespace cannot change it, and need
-// not if it is right.
-func TestKernelSize(t *testing.T) {
+// TestKernelConntrack_HashSize: the size belongs to the machine. A namespace cannot change it, and need not if it
+// is right.
+func TestKernelConntrack_HashSize(t *testing.T) {
 	n := newNamespace(t)
 	text, err := netnstest.ReadSysctl(n, "net.netfilter.nf_conntrack_max")
 	if err != nil {
@@ -139,8 +139,8 @@ func TestKernelCPUs(t *testing.T) {
 	}
 }
 
-// TestKernelOOMScore makes this process slightly more likely to be killed, for a moment.
-func TestKernelOOMScore(t *testing.T) {
+// TestKernelAdjustOOMScore: kernel OOM score makes this process slightly more likely to be killed, for a moment.
+func TestKernelAdjustOOMScore(t *testing.T) {
 	const own = "/proc/self/oom_score_adj"
 	read := func() string {
 		text, err := os.ReadFile(own)

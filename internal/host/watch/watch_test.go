@@ -17,7 +17,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func TestPause(t *testing.T) {
+func TestFollower_Pause(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	for name, c := range map[string]struct {
@@ -46,8 +46,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestBeingWritten: a fault counts once it has lasted for the limit, and another one begins anew.
-func TestBeingWritten(t *testing.T) {
+// TestFollower_BeingWritten: a fault counts once it has lasted for the limit, and another one begins anew.
+func TestFollower_BeingWritten(t *testing.T) {
 	f, start := Follower{Limit: time.Second}, time.Unix(1000, 0)
 	for i, step := range []struct {
 		after time.Duration
@@ -63,8 +63,8 @@ func TestBeingWritten(t *testing.T) {
 	}
 }
 
-// TestRun: a look names what was touched, and says when the directory is missing.
-func TestRun(t *testing.T) {
+// TestFollower_Run: a look names what was touched, and says when the directory is missing.
+func TestFollower_Run(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	looks := make(chan Seen)
 	f := Follower{
@@ -105,9 +105,9 @@ func TestRun(t *testing.T) {
 	await("a file in the new one is touched", func(s Seen) bool { return s.Touched[file] })
 }
 
-// TestWayToAConfigMap: the way to a file of a ConfigMap leads through its own directory
-// and the directory of the link.
-func TestWayToAConfigMap(t *testing.T) {
+// TestWayTo_ConfigMap: way to a ConfigMap. The way to a file of a ConfigMap leads through its own directory and
+// the directory of the link.
+func TestWayTo_ConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dir, "x"), 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, "x", "config.conf"), nil, 0o600))

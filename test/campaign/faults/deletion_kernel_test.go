@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestForeignDeletionsAreHealed: what another program deletes is repaired within a moment.
-// Connections that do not need it are not affected, established ones least of all, and the tables
-// of other programs do not change.
-func TestForeignDeletionsAreHealed(t *testing.T) {
+// TestRepair_ForeignDeletions: foreign deletions are healed. What another program deletes is repaired within a
+// moment. Connections that do not need it are not affected, established ones least of all, and the tables of other
+// programs do not change.
+func TestRepair_ForeignDeletions(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
 	p.start()
@@ -74,10 +74,10 @@ func inTable(commands string, family service.Family) string {
 	return strings.ReplaceAll(commands, "TABLE", table(family))
 }
 
-// TestForeignDeletionsAreHealedUnderChurn: while other Services change all the time, a deletion may
-// make a write fail. No Service is found at fault, and neither retries nor later changes delay the
-// repair.
-func TestForeignDeletionsAreHealedUnderChurn(t *testing.T) {
+// TestRepair_ForeignDeletionsUnderChurn: foreign deletions are healed under churn. While other Services change all
+// the time, a deletion may make a write fail. No Service is found at fault, and neither retries nor later changes
+// delay the repair.
+func TestRepair_ForeignDeletionsUnderChurn(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)
@@ -133,9 +133,9 @@ func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletio
 	p.Logf("%s %s: healed %.1f ms after nft had returned", family, d.name, ms(o.To.Sub(struck)))
 }
 
-// TestADeletionDuringAnAuditIsHealed: the next audit follows at once, and finds what was deleted
-// after the audit had read it.
-func TestADeletionDuringAnAuditIsHealed(t *testing.T) {
+// TestRepair_DeletionDuringAudit: a deletion during an audit is healed. The next audit follows at once, and finds
+// what was deleted after the audit had read it.
+func TestRepair_DeletionDuringAudit(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)

@@ -18,10 +18,10 @@ var (
 	victimNumber = quietServices + crowd*2/3 + 4
 )
 
-// TestAnInterruptedBatch: a batch of several transactions ends after two of them. Its receipt says
-// exactly what has landed (checkingWriter compares), the rest lands soon, and connections to other
-// Services go on.
-func TestAnInterruptedBatch(t *testing.T) {
+// TestBatch_Interrupted: an interrupted batch. A batch of several transactions ends after two of them. Its receipt
+// says exactly what has landed (checkingWriter compares), the rest lands soon, and connections to other Services
+// go on.
+func TestBatch_Interrupted(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
 	p.transactionBytes = crowdTransactionBytes
@@ -114,9 +114,9 @@ func (p *proxyNode) checkReceipts(d *domain, since time.Time, want interruption)
 	}
 }
 
-// TestStoppingAmidABatch: a stopping proxy completes the batch under way, and its successor writes
-// the rest.
-func TestStoppingAmidABatch(t *testing.T) {
+// TestBatch_ProxyStopsMidway: stopping amid a batch. A stopping proxy completes the batch under way, and its
+// successor writes the rest.
+func TestBatch_ProxyStopsMidway(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)
@@ -144,9 +144,9 @@ func TestStoppingAmidABatch(t *testing.T) {
 	p.stop()
 }
 
-// TestDyingAmidABatch: a proxy that dies after two transactions of many leaves every Service
-// served, in its old or its new form. Its successor writes the rest.
-func TestDyingAmidABatch(t *testing.T) {
+// TestBatch_ProxyDiesMidway: dying amid a batch. A proxy that dies after two transactions of many leaves every
+// Service served, in its old or its new form. Its successor writes the rest.
+func TestBatch_ProxyDiesMidway(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestARejectedServiceIsQuarantined: a Service that the kernel rejects is quarantined with the
-// kernel's reason, in the family of the rejection. Its last rules stay, its neighbours go on
+// TestRejectedService_Quarantined: a rejected Service is quarantined. A Service that the kernel rejects is
+// quarantined with the kernel's reason, in the family of the rejection. Its last rules stay, its neighbours go on
 // changing, and once fixed it is released.
-func TestARejectedServiceIsQuarantined(t *testing.T) {
+func TestRejectedService_Quarantined(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
 	p.start()
@@ -85,10 +85,10 @@ func (p *proxyNode) reject(tr *traffic, family service.Family, v defect) {
 		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(next)), ms(answered.Sub(next)), ms(freed.Sub(fixed)))
 }
 
-// TestARestartBesideARejectedService: while a Service is rejected, processes restart with changes
-// that none has seen. No connection is lost, neither to its neighbours nor, on its last good rules,
-// to the Service itself.
-func TestARestartBesideARejectedService(t *testing.T) {
+// TestRejectedService_ProcessRestarts: a restart beside a rejected Service. While a Service is rejected, processes
+// restart with changes that none has seen. No connection is lost, neither to its neighbours nor, on its last good
+// rules, to the Service itself.
+func TestRejectedService_ProcessRestarts(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
 	p := newProxyNode(t)
@@ -130,9 +130,9 @@ func TestARestartBesideARejectedService(t *testing.T) {
 // double, from 100 ms.
 const busyTries = 2
 
-// TestABusyKernelIsTriedAgain: when the kernel has no memory for a transaction, the change lands a
-// moment later. No Service is found at fault, and no connection is lost.
-func TestABusyKernelIsTriedAgain(t *testing.T) {
+// TestBusyKernel_WriteRetried: a busy kernel is tried again. When the kernel has no memory for a transaction, the
+// change lands a moment later. No Service is found at fault, and no connection is lost.
+func TestBusyKernel_WriteRetried(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
 	p.start()

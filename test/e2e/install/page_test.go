@@ -32,7 +32,7 @@ const (
 
 // The pages' commands migrate a node of kubeadm's and return it, as they are printed, and no client
 // notices. The only word that a reader replaces is the node's name.
-func TestInstallPage(t *testing.T) {
+func TestInstall_Page(t *testing.T) {
 	report := newReport(t)
 	dir := t.TempDir()
 	var all images

@@ -14,7 +14,7 @@ import (
 )
 
 // roll puts the other version on the node, then its image without iptables, and goes back to the
-// first. It shortens minReadySeconds, which would add minutes and which TestReleaseThatNeverWrites tests.
+// first. It shortens minReadySeconds, which would add minutes and which TestDaemonSet_ReleaseNeverWrites tests.
 func (s *site) roll(t *testing.T) {
 	s.Kubectl(t, "-n", "kube-system", "patch", "daemonset/sluice", "-p", `{"spec":{"minReadySeconds":1}}`)
 	for _, image := range []string{imageOf(otherVersion), imageOf(otherVersion) + "-static"} {

@@ -39,20 +39,22 @@ func TestReadTests(t *testing.T) {
 	}
 }
 
-func TestReadTestsNamesBrokenLine(t *testing.T) {
+// TestReadTests_NamesBrokenLine: read tests names broken line.
+func TestReadTests_NamesBrokenLine(t *testing.T) {
 	if _, err := readTests(strings.NewReader("{}\nbroken\n")); err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("error %v, want one with the line", err)
 	}
 }
 
 // The preview of the suite passes every test.
-func TestReadTestsRejectsPreview(t *testing.T) {
+func TestReadTests_RejectsPreview(t *testing.T) {
 	if _, err := readTests(strings.NewReader(`{"name":"[sig-network] a","state":"passed","attempts":0}`)); err == nil {
 		t.Error("a test that did not run passed")
 	}
 }
 
-func TestLastAttemptCounts(t *testing.T) {
+// TestReadTests_LastAttemptCounts: last attempt counts.
+func TestReadTests_LastAttemptCounts(t *testing.T) {
 	tests, err := readTests(strings.NewReader(`{"name":"[sig-network] a","state":"failed","attempts":1}
 {"name":"[sig-network] a","state":"passed","attempts":2}
 {"name":"[sig-network] b","state":"timedout","attempts":2,"message":"no\nmore"}
@@ -100,7 +102,7 @@ func TestPage(t *testing.T) {
 }
 
 // docs/conformance.md is the page of the recorded results.
-func TestPageIsCurrent(t *testing.T) {
+func TestPage_Current(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "page.md")
 	if err := writePage("results", out); err != nil {
 		t.Fatal(err)
@@ -114,7 +116,8 @@ func TestPageIsCurrent(t *testing.T) {
 	}
 }
 
-func TestPageNeedsResults(t *testing.T) {
+// TestPage_NeedsResults: page needs results.
+func TestPage_NeedsResults(t *testing.T) {
 	if err := writePage(t.TempDir(), filepath.Join(t.TempDir(), "page.md")); err == nil {
 		t.Error("a page without results")
 	}

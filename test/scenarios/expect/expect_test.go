@@ -21,9 +21,9 @@ var harmless = []string{"settle", "rules", "session", "spread", "sleep", "metric
 // to in each mode, so that it cannot become silent unnoticed.
 const comparedMin = 60
 
-// TestTheListAgrees asks the reference what the scenarios of the list ask the
-// proxy. Where the two differ, one of them is wrong.
-func TestTheListAgrees(t *testing.T) {
+// TestState_AgreesWithScenarioList asks the reference what the scenarios of the list ask the proxy. Where the two
+// differ, one of them is wrong.
+func TestState_AgreesWithScenarioList(t *testing.T) {
 	all, err := list.All()
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func agrees(w expect.Wanted, q play.Asked) bool {
 	return true
 }
 
-// TestRows compares the reference with what is laid down, in testdata/rows.txt.
-func TestRows(t *testing.T) {
+// TestState_Rows compares the reference with what is laid down, in testdata/rows.txt.
+func TestState_Rows(t *testing.T) {
 	text, err := os.ReadFile("testdata/rows.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -149,8 +149,8 @@ func judged(t *testing.T, s script.Scenario, mode string) []judgment {
 	return all
 }
 
-// TestUnsure: where there is a choice, the reference says nothing.
-func TestUnsure(t *testing.T) {
+// TestState_Unsure: where there is a choice, the reference says nothing.
+func TestState_Unsure(t *testing.T) {
 	for name, lines := range map[string]string{
 		"slices disagree about the zones of an endpoint": "service\n slice one a(zones=za)\n slice two a(zones=zb)\n p1 -> cluster => a",
 		"a datagram of the node that is not let through": "service ports=p80:80/UDP\n node -> cluster/udp => refused",
@@ -180,7 +180,8 @@ func TestUnsure(t *testing.T) {
 	}
 }
 
-func TestWantedAsText(t *testing.T) {
+// TestWanted_String: wanted as text.
+func TestWanted_String(t *testing.T) {
 	for want, w := range map[string]expect.Wanted{
 		"refused":       {Fate: fixture.Refused},
 		"silence":       {Fate: fixture.Silent},

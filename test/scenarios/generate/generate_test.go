@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-func TestSameSeedSameText(t *testing.T) {
+// TestGenerator_SameSeedSameText: same seed same text.
+func TestGenerator_SameSeedSameText(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, mode := range []string{"iptables", "nftables"} {
 			var texts [2]string
@@ -59,9 +60,8 @@ var statements = []string{
 	`ingress=.*Proxy`, `/UDP`, `ports=:80`, `ports=nil`, `families=`, `zones=`, `nodes=`, `terminating=true`, `ready=false`,
 }
 
-// TestGeneratorCovers: what it makes up has some of everything, or its silence
-// would prove nothing.
-func TestGeneratorCovers(t *testing.T) {
+// TestGenerator_Coverage: what it makes up has some of everything, or its silence would prove nothing.
+func TestGenerator_Coverage(t *testing.T) {
 	const seeds = 60
 	for _, mode := range []string{"iptables", "nftables"} {
 		var questions, others []string

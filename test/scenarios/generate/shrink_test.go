@@ -27,9 +27,9 @@ const (
 // shrinkMax bounds the attempts to shorten a failure.
 const shrinkMax = 60
 
-// TestGeneratedScenariosInMemory plays generated scenarios on the model of nf_tables. Play more of them with SCENARIO_SEEDS=2000, and one again with
-// SCENARIO_SEEDS=1 SCENARIO_SEED=N.
-func TestGeneratedScenariosInMemory(t *testing.T) {
+// TestGenerator_ScenariosInMemory plays generated scenarios on the model of nf_tables. Play more of them with
+// SCENARIO_SEEDS=2000, and one again with SCENARIO_SEEDS=1 SCENARIO_SEED=N.
+func TestGenerator_ScenariosInMemory(t *testing.T) {
 	seeds := uint64(12)
 	if testenv.All() {
 		seeds = 60
@@ -92,9 +92,9 @@ func (l liar) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, erro
 	return got, err
 }
 
-// TestLieIsFoundAndShortened: a wrong answer is found, and what is left of its
+// TestShrink_LieFoundAndShortened: lie is found and shortened. A wrong answer is found, and what is left of its
 // scenario is a Service, a slice and the question.
-func TestLieIsFoundAndShortened(t *testing.T) {
+func TestShrink_LieFoundAndShortened(t *testing.T) {
 	fails := func(s script.Scenario) (failure error) {
 		synctest.Test(t, func(t *testing.T) {
 			failure = playIn(t.Context(), s, func(w play.World) play.World { return liar{w} })
@@ -124,8 +124,8 @@ func TestLieIsFoundAndShortened(t *testing.T) {
 	}
 }
 
-// TestShrinkLeavesWhatPasses: a scenario that holds is played once.
-func TestShrinkLeavesWhatPasses(t *testing.T) {
+// TestShrink_LeavesPassing: shrink leaves what passes. A scenario that holds is played once.
+func TestShrink_LeavesPassing(t *testing.T) {
 	played := 0
 	s, why, err := Shrink(1, "iptables", func(script.Scenario) error { played++; return nil }, shrinkMax)
 	if err != nil || why != nil || played != 1 {
@@ -137,8 +137,8 @@ func TestShrinkLeavesWhatPasses(t *testing.T) {
 	}
 }
 
-// TestShrinkStopsAtItsBound: it plays no more often than it may.
-func TestShrinkStopsAtItsBound(t *testing.T) {
+// TestShrink_StopsAtBound: shrink stops at its bound. It plays no more often than it may.
+func TestShrink_StopsAtBound(t *testing.T) {
 	const attempts = 7
 	played := 0
 	_, why, err := Shrink(1, "iptables", func(script.Scenario) error { played++; return context.Canceled }, attempts)

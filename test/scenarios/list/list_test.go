@@ -16,8 +16,8 @@ var numbers = map[string]int{
 	"HC": 11, "IN": 17, "CT": 10, "SYNC": 16, "V": 12, "N": 8, "PROC": 22,
 }
 
-// TestEveryScenarioIsThere: none of the acceptance scenarios is left out.
-func TestEveryScenarioIsThere(t *testing.T) {
+// TestAll_EveryScenario: every scenario is there. None of the acceptance scenarios is left out.
+func TestAll_EveryScenario(t *testing.T) {
 	all, err := All()
 	if err != nil {
 		t.Fatal(err)
@@ -45,11 +45,12 @@ func TestEveryScenarioIsThere(t *testing.T) {
 
 // elsewhere are rows of the changes in v1.37 with what proves them, other than a scenario of the same number.
 var elsewhere = map[int]string{
-	22: "TestTakeOverFromKubeProxy of test/e2e", 26: "S-CT-06", 45: "S-PROC-04",
+	22: "TestTakeover_FromKubeProxy of test/e2e", 26: "S-CT-06", 45: "S-PROC-04",
 }
 
-// TestEveryChangeOfV137IsThere: rows 1 to 30, 41 to 46 and 51 to 53 have a scenario, or something else proves them.
-func TestEveryChangeOfV137IsThere(t *testing.T) {
+// TestAll_EveryChangeOfV137: every change of v 137 is there. Rows 1 to 30, 41 to 46 and 51 to 53 have a scenario,
+// or something else proves them.
+func TestAll_EveryChangeOfV137(t *testing.T) {
 	all, err := All()
 	if err != nil {
 		t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestOthersExpand: a text is written once per family, or its lines are if its table is for both.
-func TestOthersExpand(t *testing.T) {
+// TestOthers_Expand: a text is written once per family, or its lines are if its table is for both.
+func TestOthers_Expand(t *testing.T) {
 	apart := expandOthers("-A INPUT -s {p1} -p {icmp} -j ACCEPT\n")
 	if len(apart) != 2 || !strings.Contains(apart[0], "10.244.1.14 -p icmp ") || !strings.Contains(apart[1], "fd00:10:244:1::14 -p ipv6-icmp ") {
 		t.Errorf("%q", apart)
@@ -18,23 +18,23 @@ func TestOthersExpand(t *testing.T) {
 	}
 }
 
-// TestOthersOfReleases: a text is written once per release of nft.
-func TestOthersOfReleases(t *testing.T) {
+// TestOthers_PerRelease: others of releases. A text is written once per release of nft.
+func TestOthers_PerRelease(t *testing.T) {
 	if got := expandOthers("table inet {release}-t {\n}\n"); len(got) != 2 || got[0] == got[1] || strings.Contains(got[0]+got[1], release) {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestOthersJumpAgain: a second load deletes what the first has added to built-in chains.
-func TestOthersJumpAgain(t *testing.T) {
+// TestOthers_JumpAgain: others jump again. A second load deletes what the first has added to built-in chains.
+func TestOthers_JumpAgain(t *testing.T) {
 	got := rejump(":X - [0:0]\n-I FORWARD -j X\n-A X -j DROP\n")
 	if want := ":X - [0:0]\n-D FORWARD -j X\n-I FORWARD -j X\n-A X -j DROP\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// TestProxysChains: chains of other programs may also have names that begin with KUBE-.
-func TestProxysChains(t *testing.T) {
+// TestOthers_ProxyChains: chains of other programs may also have names that begin with KUBE-.
+func TestOthers_ProxyChains(t *testing.T) {
 	for line, want := range map[string]bool{
 		":KUBE-SERVICES - [0:0]":                                 true,
 		"-A PREROUTING -j KUBE-SERVICES":                         true,

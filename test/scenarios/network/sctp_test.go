@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSCTPPackets(t *testing.T) {
+func TestSCTP_Packets(t *testing.T) {
 	for _, want := range []sctpPacket{
 		{source: 40000, target: 80, initiate: 7},
 		{source: 80, target: 40000, tag: 7, initiate: 9, cookie: "a 10.244.1.14:40000"},
@@ -31,7 +31,7 @@ func TestSCTPPackets(t *testing.T) {
 }
 
 // No other code here checks the layout of RFC 9260.
-func TestSCTPInitBytes(t *testing.T) {
+func TestSCTP_InitBytes(t *testing.T) {
 	b := sctpPacket{source: 0x1234, target: 80, initiate: 0x01020304}.bytes()
 	const want = "1234" + "0050" + "00000000" /* checksum */ + "01" + "00" + "0014" + "01020304" + "00010000" + "0001" + "0001" + "00000001"
 	if got := hex.EncodeToString(append(append([]byte(nil), b[:8]...), b[12:]...)); got != want {

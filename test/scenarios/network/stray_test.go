@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSegmentsChecksum(t *testing.T) {
+func TestSegment_Checksum(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"10.244.2.20:8080", "10.244.1.14:40001"},
 		{"[fd00:10:244:2::20]:8080", "[fd00:10:244:1::14]:40001"},

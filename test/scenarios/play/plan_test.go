@@ -17,7 +17,8 @@ type tally struct{ set, removed int }
 func (c *tally) Set(string, runtime.Object)    { c.set++ }
 func (c *tally) Remove(string, string, string) { c.removed++ }
 
-func TestExamineShowsQuestionsAndAsksNone(t *testing.T) {
+// TestPlan_ExamineShowsQuestionsAsksNone: examine shows questions and asks none.
+func TestPlan_ExamineShowsQuestionsAsksNone(t *testing.T) {
 	const text = `S-X-1 t
     service
     settle

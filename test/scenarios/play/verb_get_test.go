@@ -34,7 +34,8 @@ func TestParseResponse(t *testing.T) {
 	}
 }
 
-func TestResponseIsCompared(t *testing.T) {
+// TestResponse_Compared: response is compared.
+func TestResponse_Compared(t *testing.T) {
 	got := received{
 		status: http.StatusOK, header: http.Header{"X-Weight": {"2"}},
 		body: []byte(`{"service": {"name": "svc1"}, "localEndpoints": 12, "serviceProxyHealthy": true}`),

@@ -31,7 +31,8 @@ table inet sluice-offload { # progname sluice
 }
 `
 
-func TestBlocksOfAListing(t *testing.T) {
+// TestBlocksOf: blocks of a listing.
+func TestBlocksOf(t *testing.T) {
 	got := blocksOf(listed)
 	want := []block{
 		{"table ip kube-proxy", `comment "node service proxy: sluice"`},
@@ -48,7 +49,7 @@ func TestBlocksOfAListing(t *testing.T) {
 	}
 }
 
-func TestJudgingBlocks(t *testing.T) {
+func TestJudgeBlocks(t *testing.T) {
 	for _, c := range []struct {
 		object, inside string
 		want           bool

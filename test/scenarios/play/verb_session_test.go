@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestSessionsHaveANameAndACount(t *testing.T) {
+// TestTimes: sessions have a name and a count.
+func TestTimes(t *testing.T) {
 	for word, want := range map[string]int{"s1": 1, "many*200": 200, "many*1": 1} {
 		name, count, err := times(word)
 		if err != nil || count != want || name != word[:len(name)] || name == "" {

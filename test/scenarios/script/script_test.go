@@ -33,7 +33,8 @@ S-CIP-02b the second
 	}
 }
 
-func TestParseRefusesWithThePlace(t *testing.T) {
+// TestParse_ErrorNamesPlace: parse refuses with the place.
+func TestParse_ErrorNamesPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"endpoints a":                  `f:1: "endpoints a": want a heading`,
 		"  endpoints a":                "f:1: a statement before the first heading",
@@ -45,8 +46,8 @@ func TestParseRefusesWithThePlace(t *testing.T) {
 	}
 }
 
-// TestFor: one scenario becomes one per name.
-func TestFor(t *testing.T) {
+// TestParse_For: one scenario becomes one per name.
+func TestParse_For(t *testing.T) {
 	got, err := Parse("f", "S-BES-01 $it: obeyed\n  for docker ufw\n  others $it\n")
 	if err != nil {
 		t.Fatal(err)

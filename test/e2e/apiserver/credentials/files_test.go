@@ -31,7 +31,8 @@ func prepare(t *testing.T, dir string) Files {
 	return files
 }
 
-func TestServingCertificateIsTrusted(t *testing.T) {
+// TestPrepare_ServingCertificateTrusted: serving certificate is trusted.
+func TestPrepare_ServingCertificateTrusted(t *testing.T) {
 	f := prepare(t, t.TempDir())
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(read(t, f.CA)) {
@@ -49,7 +50,8 @@ func TestServingCertificateIsTrusted(t *testing.T) {
 	}
 }
 
-func TestKubeconfigsNameServerAndUser(t *testing.T) {
+// TestPrepare_KubeconfigServerAndUser: kubeconfigs name server and user.
+func TestPrepare_KubeconfigServerAndUser(t *testing.T) {
 	f := prepare(t, t.TempDir())
 	tokens := string(read(t, f.Tokens))
 	for path, wantUser := range map[string]string{
@@ -71,7 +73,7 @@ func TestKubeconfigsNameServerAndUser(t *testing.T) {
 }
 
 // Clients keep their kubeconfig across a restart of the server.
-func TestPrepareAgainKeepsWhatClientsHold(t *testing.T) {
+func TestPrepare_AgainKeepsClientFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := prepare(t, dir)
 	before := make(map[string]string)
@@ -86,7 +88,8 @@ func TestPrepareAgainKeepsWhatClientsHold(t *testing.T) {
 	}
 }
 
-func TestDamagedFileIsNamed(t *testing.T) {
+// TestPrepare_DamagedFileNamed: damaged file is named.
+func TestPrepare_DamagedFileNamed(t *testing.T) {
 	dir := t.TempDir()
 	f := prepare(t, dir)
 	for _, path := range []string{f.CA, f.ServiceAccountKey, f.Tokens} {
