@@ -18,8 +18,12 @@ import (
 // TestSignals_Reference compares the index of signals.md with the alerts, events, findings and messages, and the
 // tables of monitoring.md, logs.md and health.md with their alerts, events and findings.
 func TestSignals_Reference(t *testing.T) {
-	rows := alerts(t)
-	doctest.Generated(t, "monitoring.md", "alerts", doctest.Table([]string{"Alert", "Kind", "Meaning"}, rows))
+	var rows [][]string
+	all := alerts(t)
+	for _, a := range all {
+		rows = append(rows, []string{a[0], a[1] + " alert", a[4]})
+	}
+	doctest.Generated(t, "monitoring.md", "alerts", doctest.Table([]string{"Alert", "Severity", "Condition", "For", "Meaning"}, all))
 	var described [][]string
 	for _, e := range events.Reasons {
 		described = append(described, []string{"`" + e.Name + "`", e.About, e.Meaning})
@@ -41,15 +45,29 @@ func TestSignals_Reference(t *testing.T) {
 	doctest.Generated(t, "signals.md", "index", doctest.Table([]string{"Signal", "Kind", "Meaning"}, rows))
 }
 
+// findingsOf are the findings that an expression selects.
+var findingsOf = regexp.MustCompile(`finding=~?"([^"]+)"`)
+
+// condition returns when an alert fires: with findings, or by its expression.
+func condition(expr string) string {
+	if found := findingsOf.FindStringSubmatch(expr); found != nil {
+		return "finding `" + strings.ReplaceAll(found[1], "|", "`, `") + "`"
+	}
+	return "`" + strings.Join(strings.Fields(expr), " ") + "`"
+}
+
 var placeholder = regexp.MustCompile(`{{ \$labels\.(\w+) }}|{{ [^}]*}}`)
 
-// alerts returns a row for each alert, with capitals in place of the values in its summary.
+// alerts returns a row for each alert: name, severity, condition, how long that lasts, and the summary with capitals in
+// place of its values.
 func alerts(t *testing.T) (rows [][]string) {
 	var object struct {
 		Spec struct {
 			Groups []struct {
 				Rules []struct {
 					Alert       string            `json:"alert"`
+					Expr        string            `json:"expr"`
+					For         string            `json:"for"`
 					Labels      map[string]string `json:"labels"`
 					Annotations map[string]string `json:"annotations"`
 				} `json:"rules"`
@@ -71,7 +89,8 @@ func alerts(t *testing.T) (rows [][]string) {
 				return "N"
 			})
 			rows = append(rows, []string{
-				"[`" + rule.Alert + "`](runbooks.md#" + strings.ToLower(rule.Alert) + ")", rule.Labels["severity"] + " alert", summary,
+				"[`" + rule.Alert + "`](runbooks.md#" + strings.ToLower(rule.Alert) + ")", rule.Labels["severity"],
+				condition(rule.Expr), rule.For, summary,
 			})
 		}
 	}
