@@ -81,8 +81,8 @@ type SlicePort struct {
 	Port     uint16
 }
 
-// serves reports whether the endpoints of the slice stand behind a service port at
-// this port of theirs. The number of the service port does not matter.
+// serves reports whether the endpoints of the slice serve a service port at this port of theirs. The number of the
+// service port does not matter.
 func (p SlicePort) serves(port *Port) bool {
 	return p.Name == port.Name && p.Protocol == port.Protocol
 }
@@ -92,8 +92,7 @@ func (p SlicePort) serves(port *Port) bool {
 type SliceEndpoint struct {
 	// Addr is the canonical form of addresses[0].
 	Addr netip.Addr
-	// Location is shared by many endpoints, and immutable; nil when the API gave nothing of
-	// it. Read it with Where.
+	// Location is shared by many endpoints, and immutable; nil when the API gave none. Read it with Where.
 	Location    *Location
 	Ready       bool
 	Serving     bool
@@ -113,7 +112,7 @@ type Location struct {
 
 var nowhere Location
 
-// Where returns the place of the endpoint, never nil.
+// Where returns the location of the endpoint, never nil.
 func (e *SliceEndpoint) Where() *Location {
 	if e.Location == nil {
 		return &nowhere
@@ -121,7 +120,7 @@ func (e *SliceEndpoint) Where() *Location {
 	return e.Location
 }
 
-// Equal reports whether two places are the same.
+// Equal reports whether two locations are the same.
 func (p *Location) Equal(other *Location) bool {
 	return p == other || p.NodeName == other.NodeName && p.Zone == other.Zone &&
 		slices.Equal(p.ForZones, other.ForZones) && slices.Equal(p.ForNodes, other.ForNodes)
