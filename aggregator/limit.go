@@ -77,8 +77,8 @@ func (m *machine) limits(j *job) (shared, alone time.Duration) {
 	return shared, max(shared, writeAlone)
 }
 
-// aloneLimit returns how long the current try may last while nobody waits for it. Each further try of a Service that is
-// known not to land may last twice as long: it may have very many objects.
+// aloneLimit returns how long the current try may last while no others wait for it. Each further try of a Service that
+// is known not to land may last twice as long: it may have very many objects.
 func (m *machine) aloneLimit(shared time.Duration) time.Duration {
 	if g := &m.tries.bisection.current; m.knownNotToLand(g.keys[0]) {
 		if g.misses%heldFull == 0 {

@@ -62,7 +62,7 @@ type QuarantinedKey struct {
 	Since  time.Time
 }
 
-// status returns what the machine knows of the status.
+// status returns the status, as far as the machine determines it.
 func (m *machine) status() Status {
 	return Status{
 		Domain: m.domain, Open: m.gate.opened, Missing: m.gate.missing(),
