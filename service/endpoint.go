@@ -62,8 +62,7 @@ func (s *Slice) Equal(other *Slice) bool {
 		slices.EqualFunc(s.Endpoints, other.Endpoints, SliceEndpoint.equal)
 }
 
-// Snapshot is what the source knows about one Service at one moment. Its values
-// are shared and never change.
+// Snapshot is what the source holds of one Service at one moment. Its values are shared and never change.
 type Snapshot struct {
 	// Spec is nil if the Service does not exist or is not proxied.
 	Spec *Spec
