@@ -1,4 +1,4 @@
-// Package sluice holds no code. The rooms of the house, from the ground up:
+// Package sluice holds no code. The packages of the repository, from the lowest layer up:
 //
 //	service                     values: specs, slices, endpoints, views, node facts
 //	mailbox, supervisor         queues that keep the newest message; restarts of children
@@ -15,6 +15,6 @@
 //	internal/daemon, cmd/sluice the program; part/ says what a part of the process is, and
 //	                            parts.go lists them
 //
-// Package proxy describes how a change flows, docs/architecture.md the rules that all parts keep, and docs/design what
-// each part does.
+// Package proxy describes how a change flows, docs/architecture.md the rules that all parts follow, and docs/design
+// what each part does.
 package sluice

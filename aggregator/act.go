@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// act starts what is due, while no job is in flight. It returns when to call it again; zero for
-// after the next event.
+// act starts the job that is due. It must be called only while no job is in flight. It returns when to call it again;
+// zero means after the next event.
 func (m *machine) act(now time.Time) time.Time {
 	if open, again := m.openGate(now); !open {
 		m.readAhead(now)
@@ -31,7 +31,7 @@ func (m *machine) act(now time.Time) time.Time {
 	return m.bisect(now, sooner(again, m.addDue(now)))
 }
 
-// bisect goes on with the tries. It returns when to call act again, at the given time at the latest.
+// bisect continues the tries of the bisection. It returns when to call act again, no later than the given time.
 func (m *machine) bisect(now, again time.Time) time.Time {
 	switch {
 	case m.tries.bisection.idle() && !m.tries.recheck:
@@ -50,7 +50,7 @@ func (m *machine) bisect(now, again time.Time) time.Time {
 	return again
 }
 
-// openGate reports whether the gate is open, and otherwise when to ask again. It emits GateOpened.
+// openGate reports whether the gate is open, and otherwise when to ask again. It emits GateOpened when the gate opens.
 func (m *machine) openGate(now time.Time) (open bool, again time.Time) {
 	before := m.gate.opened
 	open, again = m.gate.open(now)
@@ -61,12 +61,11 @@ func (m *machine) openGate(now time.Time) (open bool, again time.Time) {
 	return open, again
 }
 
-// sooner returns the earlier of two times; zero is none.
+// sooner returns the earlier of two times. A zero time does not count.
 func sooner(a, b time.Time) time.Time { return dataplane.Earliest(a, b) }
 
-// addDue adds the quarantined key whose try is due to the bisection. It returns when the next
-// one is due; zero for none. A try of a Service that does not land may last long, so it waits while Services are tried that
-// may land.
+// addDue adds to the bisection the quarantined key whose try is due. It returns when the next one is due; zero for
+// none. A try of a Service that does not land may last long, so it waits while the bisection tries others.
 func (m *machine) addDue(now time.Time) time.Time {
 	key, due, next := m.quarantine.due(now, !m.tries.bisection.idle())
 	if due {
@@ -75,8 +74,8 @@ func (m *machine) addDue(now time.Time) time.Time {
 	return next
 }
 
-// triesFirst reports whether a try goes before the write that is due. After each ordinary
-// write, one does: if writes are slower than others change, there is always a write due.
+// triesFirst reports whether a try goes before the write that is due. After each ordinary write, one try does: if
+// Services change faster than they are written, a write is always due.
 func (m *machine) triesFirst(now time.Time) bool {
 	if !m.tries.turn || m.pacer.Failures() > 0 {
 		return false
@@ -85,7 +84,8 @@ func (m *machine) triesFirst(now time.Time) bool {
 	return !m.tries.bisection.idle() && !m.tries.bisection.trying() && !now.Before(m.tries.next)
 }
 
-// announce emits Synced. It returns when to call it again; zero for after the next event.
+// announce emits Synced when the first sync is complete. It returns when to call it again; zero means after the next
+// event.
 func (m *machine) announce(now time.Time) time.Time {
 	left := m.ledger.Stats()
 	if m.start.synced || !m.start.adopted || left.Pending+left.Dirty > 0 || !m.tries.bisection.idle() {

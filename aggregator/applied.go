@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file knows which Services are applied. All that show the state of a Service or of the node read this answer.
+// This file determines which Services are applied. Everything that shows the state of a Service or the node uses it.
 //
 // Invariant: a Service is applied in a domain exactly if the kernel has its newest rules and none of them is known to be
-// missing. So it is not while its fragment waits, is written or is tried, nor from the moment an audit finds damage until
-// a write or an audit shows that it is repaired, however long the repair waits. Quarantined Services are listed
-// separately.
+// missing. So a Service is not applied while its fragment waits, is written or is tried, nor from the moment an audit
+// finds damage until a write or an audit shows that the damage is repaired, even if the repair waits. Quarantined
+// Services are listed separately.
 
 // unapplied reports whether a key is pending.
 func (m *machine) unapplied(key service.Key) bool {
@@ -50,7 +50,7 @@ func (p *pending) services() int {
 	return p.count()
 }
 
-// lose notes what an audit has shown to be missing. Keys wait from now on; those that are quarantined or tried do anyway.
+// lose notes the damage that an audit found. The affected keys wait from now on, unless quarantined or being tried.
 func (m *machine) lose(now time.Time, drift *ledger.Drift) {
 	since := dataplane.Earliest(m.pending.arrived, now) // the order of waits is that of the times
 	lost := func(key service.Key) {

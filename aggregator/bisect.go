@@ -38,11 +38,9 @@ type group struct {
 	first bool
 	// hinted is set if an earlier rejection of this group named keys.
 	hinted bool
-	// restore is set if the group is one culprit for which what was last applied is
-	// tried, not its newest fragment.
+	// restore is set if the group is one culprit whose last applied state is tried, not its newest fragment.
 	restore bool
-	// misses counts the tries that neither landed nor were rejected; unanswered is the receipt
-	// of the last one..
+	// misses counts the tries that neither landed nor were rejected; unanswered is the receipt of the last one.
 	misses     int
 	unanswered *dataplane.Receipt
 }
@@ -57,7 +55,7 @@ func (b *bisection) idle() bool { return len(b.groups) == 0 && len(b.current.key
 func (b *bisection) trying() bool { return len(b.current.keys) > 0 }
 
 // doubt adds keys that did not land together, which may be the host's fault. They are tried last, and in halves: another
-// try of all of them could last as long as the one before, and nearly always one half lands at once.
+// try of all of them could last as long as the one before, and nearly always one half lands immediately.
 func (b *bisection) doubt(keys []service.Key) {
 	b.begin()
 	half := len(keys) / 2
@@ -67,7 +65,7 @@ func (b *bisection) doubt(keys []service.Key) {
 	}
 }
 
-// last reports whether nothing waits but what is being tried.
+// last reports whether no group waits besides the one that is being tried.
 func (b *bisection) last() bool { return len(b.groups) == 0 }
 
 // suspect adds keys that were rejected together. Those that the error named are tried
@@ -91,13 +89,13 @@ func (b *bisection) divide(keys, named []service.Key, hinted bool) {
 	}
 }
 
-// alone adds a key to be tried next, alone, after so many misses.
+// alone adds a key to be tried next, alone. Misses counts its earlier tries that did not land.
 func (b *bisection) alone(key service.Key, misses int) {
 	b.begin()
 	b.groups = append(b.groups, group{keys: []service.Key{key}, misses: misses})
 }
 
-// restore adds a culprit; what was last applied of it is tried next.
+// restore adds a culprit, whose last applied state is tried next.
 func (b *bisection) restore(key service.Key) {
 	b.groups = append(b.groups, group{keys: []service.Key{key}, restore: true})
 }
@@ -171,9 +169,9 @@ func (b *bisection) rejected(rest, named []service.Key) (culprit service.Key, fo
 }
 
 // unlanded reports that the current group neither landed nor was rejected, and that the rest of
-// it is not applied. Several keys are halved: that proves nothing about any of them. They come last: each try may
-// have lasted long, and nearly always the other half lands at once. A key
-// alone is tried again, last, unless it failed often enough or is known to do so.
+// it is not applied. Several keys are halved, because that proves nothing about any of them. They come last: each try
+// may have lasted long, and nearly always the other half lands immediately. A single key is tried again, last, unless
+// it failed often enough or is known not to land.
 func (b *bisection) unlanded(rest []service.Key, known bool) (culprit service.Key, found bool) {
 	g := b.current
 	b.current = group{}
@@ -189,8 +187,8 @@ func (b *bisection) unlanded(rest []service.Key, known bool) (culprit service.Ke
 	return service.Key{}, false
 }
 
-// absolve notes that writes take longer than earlier tries lasted: those prove nothing, and what they divided becomes one
-// group again.
+// absolve notes that writes take longer than earlier tries lasted. So these tries prove nothing, and the groups into
+// which they divided the suspects become one group again.
 func (b *bisection) absolve() {
 	var all group
 	b.groups = slices.DeleteFunc(b.groups, func(g group) bool {

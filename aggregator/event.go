@@ -11,7 +11,7 @@ import (
 // Event is something that happened in a domain; one of the types in this file.
 type Event interface{ event() }
 
-// GateOpened reports that the startup gate opened; starting first write.
+// GateOpened reports that the startup gate opened, so the first write may start.
 type GateOpened struct {
 	Domain string
 	// Missing counts the Services that had not submitted when the wait was over, and
@@ -57,14 +57,14 @@ type AuditDone struct {
 	Err     error
 }
 
-// RepairBegan reports that another program undid what was in the kernel as wanted, and
-// that it is being written again.
+// RepairBegan reports that another program undid objects that were in the kernel as wanted, and that they are being
+// written again.
 type RepairBegan struct {
 	Domain string
 	Undone ledger.Undone
 	// Examples describe a few of the objects.
 	Examples []string
-	// By is the last process that changed our objects, if the kernel says so.
+	// By is the last process that changed our objects, if the kernel reports it.
 	By dataplane.ForeignProcess
 	// Again counts how often in a row the same objects were repaired recently. Pause
 	// is how long the repair waits for that reason; 0 for a first repair.
@@ -72,8 +72,8 @@ type RepairBegan struct {
 	Pause time.Duration
 }
 
-// Repaired reports that what was undone is in the kernel again, except for what belongs to
-// Services that were quarantined meanwhile.
+// Repaired reports that the undone objects are in the kernel again, except for those of Services that were quarantined
+// in the meantime.
 type Repaired struct {
 	Domain string
 	// Repairs counts the repairs since the last Repaired, nearly always one; Objects
@@ -84,8 +84,8 @@ type Repaired struct {
 	Took time.Duration
 }
 
-// PartlyRepaired reports that a write has landed that leaves suspects of a rejection out, during a repair or before the
-// first sync. Repaired or Synced follows when the culprit is found.
+// PartlyRepaired reports that a write brought rules back before the culprit of a rejection is found, during a repair or
+// before the first sync. Repaired or Synced follows when the culprit is found.
 type PartlyRepaired struct{ Domain string }
 
 // Quarantined reports that a key's fragment is held because the kernel rejects it, or because
@@ -114,7 +114,7 @@ type NodeAtFault struct {
 	Reason string
 }
 
-// LateRejected reports that a late fragment of a former incarnation was dropped.
+// LateRejected reports that a late fragment of a previous incarnation was dropped.
 type LateRejected struct {
 	Domain   string
 	Key      service.Key

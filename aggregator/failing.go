@@ -22,20 +22,20 @@ import (
 
 // failing describes ordinary writes that failed one after the other without a rejection.
 type failing struct {
-	// batch is the last one; times counts them, and spent is what they took.
+	// batch is that of the last write; times counts the writes, and spent is their total duration.
 	batch   *dataplane.Batch
 	receipt dataplane.Receipt
 	times   int
 	spent   time.Duration
-	// unread is set if what the last one has left in the kernel is not known.
+	// unread is set if it is not known what the last write left in the kernel.
 	unread bool
-	// freeze is set if the control write failed too. It restored what was missing of the
-	// suspects, and that may be what does not land.
+	// freeze is set if the control write failed too. That write restored missing objects of the suspects, which may be
+	// the objects that do not land.
 	freeze bool
 }
 
-// failuresMax is how many ordinary writes, and tries of one Service, fail in a row before the
-// host counts as the reason no longer. If writes fail slowly, fewer are enough.
+// failuresMax is how many ordinary writes, and tries of one Service, fail in a row before the host no longer counts as
+// the reason. If writes fail slowly, fewer are enough.
 const failuresMax = 4
 
 // Cause is why a Service is quarantined.
@@ -60,7 +60,7 @@ func causeOf(o dataplane.Outcome) Cause {
 	return DoesNotLand
 }
 
-// reasonOf returns the message of a receipt, which says what does not land.
+// reasonOf returns the error of a receipt. Unless it is a rejection, the cause and the outcome precede it.
 func reasonOf(receipt *dataplane.Receipt) string {
 	if cause := causeOf(receipt.Outcome); cause != Rejected {
 		return fmt.Sprintf("%v: %v: %v", cause, receipt.Outcome, receipt.Err)

@@ -17,11 +17,11 @@ const (
 	ordinary purpose = iota
 	// control writes what differs without the suspects of job.rejection.
 	control
-	// try writes the newest fragments of the current group of the bisection, restore what was last
-	// in the kernel of a culprit.
+	// try writes the newest fragments of the current group of the bisection, restore the last applied state of a
+	// culprit.
 	try
 	restore
-	// audit reads the kernel. ahead is a read ahead of the first one.
+	// audit reads the kernel. ahead reads it in advance, for the first audit.
 	audit
 	ahead
 )
@@ -33,7 +33,7 @@ type job struct {
 	batch *dataplane.Batch
 	// rejection is what a control write is for; nil for other jobs.
 	rejection *rejection
-	// limit bounds the job, and shared a write while others wait for its end.
+	// limit bounds the duration of the job, and shared that of a write while others wait for its end.
 	limit, shared time.Duration
 }
 
@@ -64,7 +64,7 @@ type order struct {
 }
 
 // errAwaited is why a write was cut.
-var errAwaited = errors.New("not done in the time that other Services wait")
+var errAwaited = errors.New("not done within the time limit while other Services wait")
 
 func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
 	ctx, cancel := context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("not done within %v", j.limit))

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file limits how long a write may last. Two limits apply: one while nobody waits for the end of the write, and a
-// shorter one while others do. Both follow the duration of usual writes. They grow while nothing lands, because a slow node
-// looks like a Service that hangs.
+// This file limits how long a write may last. Two limits apply: one while no other change waits for the end of the
+// write, and a shorter one while others wait. Both follow the duration of usual writes. They grow while nothing lands,
+// because a slow node looks like a Service that hangs.
 
 // Liveness is how long a change may wait before a restart of the process is due. All limits follow from it: a Service
 // that hangs must be found long before, because the next process would have to begin again.
@@ -19,8 +19,8 @@ const (
 	// jobTimeout is the longest limit of a read or write: that of the first write of a large node.
 	jobTimeout = 2 * Liveness
 
-	// A write for which others wait may last four usual writes, but writeMin at least; above writeLong, two usual
-	// writes. One for which nobody waits may last writeAlone, or two usual writes.
+	// A write for which others wait may last as long as four usual writes, but at least writeMin, and at most writeLong
+	// or two usual writes. One for which no others wait may last at least writeAlone.
 	writeMin   = Liveness / 15
 	writeLong  = Liveness / 4
 	writeAlone = Liveness / 2
@@ -29,15 +29,15 @@ const (
 	tryMin  = Liveness / 120
 	tryLong = Liveness / 15
 
-	// A try of a Service that is known not to land may last from tryAlone to heldMax while nobody waits for it, and
-	// each heldFull-th one as long as any write.
+	// While no others wait for it, a try of a Service that is known not to land may last from tryAlone to heldMax, and
+	// every heldFull-th one jobTimeout.
 	tryAlone = 5 * time.Second
 	heldMax  = 40 * time.Second
 	heldFull = 8
 
-	// The first write of a process has no usual one before it. It may last firstMin, and firstEach for each change, which
-	// takes far less on an idle node, up to firstMax. A try of a Service that is known not to land may
-	// not: it says nothing about the node.
+	// Before the first write of a process, the usual duration is unknown. So that write may last firstMin plus
+	// firstEach for each change (far more than on an idle node), up to firstMax. This does not hold for a try of a
+	// Service that is known not to land, which says nothing about the node.
 	firstMin  = 5 * time.Second
 	firstTry  = time.Second
 	firstEach = 500 * time.Microsecond
@@ -46,8 +46,8 @@ const (
 	// usualSize is the number of changes up to which writes are supposed to take the same time.
 	usualSize = 100
 
-	// Limits double with each write in a row that did not end in time, and up to growthMax times. The longest limits
-	// do so too after patienceMax writes: as many Services hardly hang, so the node is slow.
+	// Limits double with each write in a row that did not end in time, up to growthMax times. The upper bounds double
+	// too after patienceMax such writes: so many Services hardly hang, so the node is slow.
 	growthMax   = 10
 	patienceMax = 9
 )
@@ -77,8 +77,8 @@ func (m *machine) limits(j *job) (shared, alone time.Duration) {
 	return shared, max(shared, writeAlone)
 }
 
-// aloneLimit returns how long the current try may last while nobody waits for it. Each further try of a Service that is
-// known not to land may last twice as long: it may have very many objects.
+// aloneLimit returns how long the current try may last while no others wait for it. Each further try of a Service that
+// is known not to land may last twice as long: it may have very many objects.
 func (m *machine) aloneLimit(shared time.Duration) time.Duration {
 	if g := &m.tries.bisection.current; m.knownNotToLand(g.keys[0]) {
 		if g.misses%heldFull == 0 {
@@ -106,14 +106,14 @@ func (m *machine) begin(now time.Time, j job) {
 type flight struct {
 	job
 	began time.Time
-	// awaited is set if others wait from the beginning; later, those whose fragments have arrived do.
+	// awaited is set if others wait from the beginning. If not, others wait from the arrival of their fragments on.
 	awaited bool
 	// cut is set once the job was told to end.
 	cut bool
 }
 
-// cutIfAwaited ends a write that lasts too long for those who wait for its end. It returns when to ask again; zero for
-// after the next event.
+// cutIfAwaited ends a write that lasts too long for others that wait for its end. It returns when to ask again; zero
+// means after the next event.
 func (m *machine) cutIfAwaited(now time.Time) time.Time {
 	f := m.flight
 	if f.batch == nil || f.cut {
@@ -134,8 +134,8 @@ func (m *machine) cutIfAwaited(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// excused returns until when the write in flight excuses the changes that wait: it is within its limit, and follows no
-// write that failed. Zero means that nothing is excused.
+// excused returns the time until which the write in flight excuses that changes wait: the write is within its limit,
+// and follows no failed write. Zero means that nothing is excused.
 func (m *machine) excused() time.Time {
 	if m.flight == nil || m.flight.batch == nil || m.pacer.Failures() > 0 {
 		return time.Time{}
@@ -158,7 +158,7 @@ func sizeOf(batch *dataplane.Batch) time.Duration {
 	return time.Duration(max(usualSize, len(batch.Changes)))
 }
 
-// learn notes how long a write took. One that was rejected shows that writes take no less.
+// learn notes how long a write took. The duration of a rejected write is a lower bound for writes that land.
 func (m *machine) learn(r *result) {
 	took := r.receipt.Took * usualSize / sizeOf(r.batch)
 	switch landed := r.receipt.Outcome == dataplane.Landed; {
@@ -179,8 +179,8 @@ func (m *machine) learn(r *result) {
 	}
 }
 
-// isUsual reports whether a write that took longer than usual says something about the node. That of one Service does not,
-// unless that of another one took long before.
+// isUsual reports whether a write that took longer than usual is evidence about the node. A write of one Service is
+// not, unless a write of another Service took long before.
 func (m *machine) isUsual(batch *dataplane.Batch) bool {
 	owner := batch.Changes[0].Owner
 	if severalOwners(batch) || m.tries.slow != (service.Key{}) && m.tries.slow != owner {

@@ -159,14 +159,14 @@ func (p *Pacer) Ended(end time.Time, took time.Duration) {
 		return // the first write is the start's
 	}
 	p.sharedAt = laterOf(p.sharedAt, end.Add(-took)).Add(p.shared(took))
-	// What the deadline brings forward, or one long write, is not made up for: a change that
-	// comes a deadline after the last write never waits.
+	// Writes that the deadline brought forward, or one long write, need not be made up for in full: a change that
+	// arrives MaxDelay after the last write never waits.
 	if most := end.Add(p.pace.MaxDelay + p.shared(shareAhead)); most.Before(p.sharedAt) {
 		p.sharedAt = most
 	}
 }
 
-// shared returns the time of which writing may take so much.
+// shared returns the time in which so much writing is allowed.
 func (p *Pacer) shared(writing time.Duration) time.Duration {
 	return time.Duration(float64(writing) / p.pace.MaxWriteShare)
 }

@@ -43,8 +43,8 @@ type nextTry struct {
 const tryPause = time.Second
 
 // tryRest limits the tries of a key that does not land to a tenth of the time: a try may last
-// until the write times out, and others wait meanwhile. One that has lasted longer than that did so because
-// the process was suspended, and says nothing about the next one.
+// until the write times out, and others wait in the meantime. A try that lasted longer than that did so because the
+// process was suspended, which says nothing about the next try.
 const tryRest = 10
 
 // triesPerAudit is how many keys are tried again after each audit.
@@ -116,7 +116,7 @@ func (q *quarantine) due(now time.Time, others bool) (key service.Key, ok bool, 
 	return first.key, true, now
 }
 
-// isAfter reports whether a try comes after another one; none comes after each.
+// isAfter reports whether a try comes after another one. A zero time, for no try, comes last.
 func (n nextTry) isAfter(other nextTry) bool {
 	by := n.at.Compare(other.at)
 	return n.at.IsZero() || by > 0 || by == 0 && n.key.Compare(other.key) > 0
@@ -152,8 +152,8 @@ func (q *quarantine) list() []QuarantinedKey {
 	return q.listed
 }
 
-// setAside quarantines a key that did not land in the process before, once it is known what the kernel has of it, and
-// unless that is what the key wants. It is tried soon, after what others want.
+// setAside quarantines a key that the previous process could not write, once it is known what the kernel has of the
+// key, unless that is what the key wants. The key is tried soon, after all others.
 func (m *machine) setAside(now time.Time, key service.Key) {
 	if !m.start.adopted || !m.start.unlanded[key] {
 		return
@@ -167,16 +167,15 @@ func (m *machine) setAside(now time.Time, key service.Key) {
 	m.quarantine.ask(key)
 }
 
-// errNotTried is the reason for a key that did not land in the process before, until it is tried.
-var errNotTried = errors.New("the process before could not write it, and this one tries it after all others")
+// errNotTried is the reason for a key that the previous process could not write, until it is tried.
+var errNotTried = errors.New("the previous process could not write it; this one tries it after all others")
 
-// IsRemembered reports whether a key was quarantined because it did not land in the process before.
+// IsRemembered reports whether a key was quarantined because the previous process could not write it.
 func IsRemembered(q Quarantined) bool {
 	return q.Reason == reasonOf(&dataplane.Receipt{Outcome: dataplane.Unknown, Err: errNotTried})
 }
 
-// quarantineCulprit quarantines a key that failed alone. What was last applied of it is tried next if it
-// is missing.
+// quarantineCulprit quarantines a key that failed alone. If the key is frozen, its last applied state is tried next.
 func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dataplane.Receipt) {
 	m.quarantineKey(now, key, receipt)
 	if m.ledger.Frozen(key) {
@@ -184,8 +183,8 @@ func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dat
 	}
 }
 
-// quarantineKey quarantines a key that failed alone, or is proven. The receipt is that of its
-// try.
+// quarantineKey quarantines a key that failed alone, or that the writer proved to be a culprit. The receipt is that of
+// its try.
 func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
 	m.tries.recheck = m.tries.recheck || m.quarantine.held[key] == nil
 	m.pending.end(key)

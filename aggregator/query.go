@@ -30,7 +30,7 @@ func (a *Aggregator) Account(ctx context.Context, key service.Key, limit int) (l
 		}
 		account, err = a.page(ctx, key, 0, limit) // it has changed: from the beginning
 	}
-	// A fragment in the mailbox is newer than what the ledger knows.
+	// A fragment in the mailbox is newer than those in the ledger.
 	account.Queued = a.inbox.Has(key)
 	return account, err
 }

@@ -9,9 +9,8 @@ import (
 
 // This file handles a write that the kernel rejects. One invariant holds: no Service
 // that was served right before a write is served worse after it, unless the API asked
-// for it. So a Service that is held keeps what was last applied, even from a former
-// process, and the control write removes nothing. Only a culprit that has never been applied
-// gives up what has landed of it.
+// for it. So a Service that is held keeps what was last applied, even by a previous process, and the control write
+// removes nothing. Only a culprit that was never applied loses those of its objects that landed.
 //
 //	rejected ─► hold the suspects ─► control ─► try them in groups ─► quarantine, or settle
 //	                                   └─ rejected: control with the node's last fragment ─► quarantine the node's newest one
@@ -114,9 +113,8 @@ func (m *machine) withoutNode(now time.Time, r *rejection, receipt dataplane.Rec
 	return true
 }
 
-// suspects returns the Services of a rejected batch that are not applied with it: those
-// whose newest fragments it held, and those whose objects it repaired. Services that are
-// already held are returned separately.
+// suspects returns the Services of a rejected batch that are not applied with it: those whose newest fragments it
+// contained, and those whose objects it repaired. Services that are already held are returned separately.
 func (m *machine) suspects(batch *dataplane.Batch) (free, held []service.Key) {
 	seen := map[service.Key]bool{service.Node: true}
 	add := func(key service.Key) {
@@ -165,10 +163,9 @@ func (m *machine) startBisection(now time.Time, r *rejection) {
 	m.tries.bisection.suspect(r.suspects, r.named)
 }
 
-// controlDone handles the receipt of a control write. The control restored what was
-// applied of the suspects and missing. If the kernel rejects that although it has been
-// read since the last rejection, the suspects may be the reason after all: so a second
-// control leaves them as they are in the kernel.
+// controlDone handles the receipt of a control write. That write restored missing objects of the suspects' last applied
+// state. If the kernel rejects it although an audit was made since the last rejection, the suspects may be the reason
+// after all. So a second control write leaves them as they are in the kernel.
 func (m *machine) controlDone(now time.Time, r *rejection, receipt dataplane.Receipt) {
 	rejected := isRejection(receipt.Outcome)
 	if receipt.Outcome != dataplane.Landed && r.node != nil {

@@ -14,14 +14,13 @@ import (
 // repairs decides when to write again what other programs undo. It is pure: its owner
 // passes events and the time.
 //
-// Invariant: what is undone for the first time is written again immediately. What an
-// announced change undoes soon after its repair waits, longer each time: it is no
-// accident but a program that disagrees, and two programs that react to each other at
-// once would do nothing else. If no rule is left that serves, the repair does not wait: no program
-// disagrees about contents, and a pause would only harm the clients.
+// Invariant: objects that are undone for the first time are written again immediately. If an announced change undoes
+// them again soon after, the next repair waits, longer each time: the cause is no accident but a program that
+// disagrees, and two programs that react to each other immediately would do nothing else. If no rule that serves is
+// left, the repair does not wait: then no program disagrees about contents, and a pause would only harm the clients.
 type repairs struct {
-	// heard is what was announced since the last audit began, during what was
-	// announced before: the audit may have found either.
+	// heard is what was announced since the last audit began, and during what was announced before that: the audit may
+	// have found either.
 	heard, during announcement
 	// marks has the objects that were repaired recently, and the sets of objects that
 	// were repaired together, by hashes of their identities: an identity would keep the
@@ -112,9 +111,8 @@ func (m *machine) beginRepair(now time.Time, done *AuditDone) {
 	}
 }
 
-// repairDone reports that nothing is left to repair. A control write leaves out what its
-// suspects miss, and a bisection removes objects and restores them before it ends, so it is
-// not over until then.
+// repairDone reports that nothing is left to repair. A control write leaves out what its suspects miss, and a bisection
+// removes objects and restores them before it ends, so a repair is not done before both have ended.
 func (m *machine) repairDone(now time.Time) {
 	if m.controlling() || !m.tries.bisection.idle() {
 		return
@@ -125,7 +123,8 @@ func (m *machine) repairDone(now time.Time) {
 	}
 }
 
-// partlyRepaired reports a write that brings rules back before the search for a culprit ends, but not each of a long one.
+// partlyRepaired reports a write that brings rules back before the bisection has found the culprit. Of a long
+// bisection, it reports the first tries only.
 func (m *machine) partlyRepaired(r *result) {
 	searches := r.purpose == control || r.purpose == try && m.tries.bisection.spent <= tryBurst
 	if r.receipt.Outcome != dataplane.Landed {
@@ -201,12 +200,12 @@ func (r *repairs) identify(undone *ledger.Undone) []uint64 {
 		marks[0] ^= object // in any order
 		marks = append(marks, object)
 	}
-	marks[0] = ^marks[0] // a set of one is not its object
+	marks[0] = ^marks[0] // the mark of a set of one object differs from that of the object
 	return marks
 }
 
-// again returns how often in a row this set was repaired recently, or, if that is more,
-// every object of it in one set or another, less repairOverlaps.
+// again returns how often in a row this set of objects was repaired recently, or, if that is more, how often each of
+// them was repaired in any set, less repairOverlaps.
 func (r *repairs) again(now time.Time, marks []uint64) int {
 	set, objects := r.times(now, marks[0]), marks[1:]
 	if len(objects) == 0 {

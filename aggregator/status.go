@@ -13,22 +13,23 @@ import (
 // changes.
 type Status struct {
 	Domain string
-	// Open is false until the startup gate opened; starting first write; Missing counts the keys that it
+	// Open is set once the startup gate is open and the first write may start. Missing counts the keys that the gate
 	// waits for.
 	Open    bool
 	Missing int
 	// OldestPending is the time since which the oldest change waits to be applied;
-	// zero if nothing is pending. Health judges by its age. So what a bisection tries counts
-	// from its last try: the others do not wait for it.
+	// zero if nothing is pending. Health judges by its age. Keys that a bisection tries count from its last try,
+	// because the others do not wait for them.
 	OldestPending time.Time
-	// Pending counts the Services that are not applied, without quarantined ones. Bare is since when it is known that the
-	// kernel has none of the rules that serve; zero if it has some.
+	// Pending counts the Services that are not applied, without quarantined ones. Bare is the time since which the
+	// kernel is known to have no rules that serve; zero if it has some.
 	Pending int
 	Bare    time.Time
 	// RepairAt is until when a repair waits, because another program undid the last ones; zero if none waits.
 	RepairAt time.Time
-	// Excused is until when the write in flight excuses OldestPending: it is within its limit, and follows no failure.
-	// A restart before that would only begin the write again. It is zero if nothing is excused.
+	// Excused is the time until which the write in flight excuses OldestPending: the write is within its limit, and
+	// follows no failure. A restart before that time would only begin the write again. It is zero if nothing is
+	// excused.
 	Excused time.Time
 	// Waiting is the number of submitted fragments that are in no batch yet.
 	// Submitted is the time of the newest fragment, zero before the first.
@@ -61,7 +62,7 @@ type QuarantinedKey struct {
 	Since  time.Time
 }
 
-// status returns what the machine knows of the status.
+// status returns the status, as far as the machine determines it.
 func (m *machine) status() Status {
 	return Status{
 		Domain: m.domain, Open: m.gate.opened, Missing: m.gate.missing(),

@@ -135,9 +135,8 @@ func (m *machine) unanswered(now time.Time, receipt dataplane.Receipt) {
 	m.endTry(now)
 }
 
-// endTry ends a try without an answer. It holds what has not landed, so that nothing but a later
-// try writes it. Holding earlier, before a read has shown what has landed, would revert unaffected
-// Services.
+// endTry ends a try without an answer. It holds what has not landed, so that only a later try writes it. Holding
+// earlier, before a read has shown what has landed, would revert unaffected Services.
 func (m *machine) endTry(now time.Time) {
 	if !m.tries.bisection.trying() {
 		return
@@ -169,8 +168,8 @@ func (m *machine) endTry(now time.Time) {
 	}
 }
 
-// endRestore ends a try to restore what was last applied of a culprit. If that does not land
-// again and again, it stays as it is in the kernel.
+// endRestore ends a try to restore what was last applied of a culprit. After failuresMax tries that did not land, the
+// culprit stays as it is in the kernel.
 func (m *machine) endRestore() {
 	switch {
 	case m.ledger.Stats().Dirty == 0:

@@ -33,8 +33,7 @@ type Trace struct {
 	// Seen is when the actor first looked at the change, and Rendered when the fragment
 	// was ready.
 	Seen, Rendered Moment
-	// Endpoints may get new connections, summed over the service ports of the domain's
-	// family.
+	// Endpoints is the number of endpoints that may get new connections, over all service ports of the domain's family.
 	Endpoints uint32
 	// Causes are what changed.
 	Causes Causes

@@ -12,7 +12,7 @@ import "sync"
 // message per key.
 //
 // If more distinct keys wait than its capacity, the mailbox drops its contents and turns
-// stale: the next Take says so, and the reader must read the present state.
+// stale: the next Take reports that, and the reader must read the current state.
 //
 // Invariant: 0 ≤ Len() ≤ capacity.
 type Mailbox[K comparable, M any] struct {
@@ -109,8 +109,7 @@ func (b *Mailbox[K, M]) MarkStale() {
 	b.signal()
 }
 
-// Waits reports whether the reader has something to take: messages, or the news that the
-// mailbox is stale.
+// Waits reports whether the reader has something to take: messages, or the notice that the mailbox is stale.
 func (b *Mailbox[K, M]) Waits() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

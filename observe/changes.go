@@ -17,8 +17,8 @@ import (
 // level are verbosities of klog: these lines appear with -v=2, as kube-proxy's about its syncs do.
 const ChangeLevel zapcore.Level = -2
 
-// changes knows how the newest fragment of each Service got into the kernel, until the view that it
-// was made of is known to be applied. While changes are logged, it also knows what was logged last.
+// changes records how the newest fragment of each Service got into the kernel, until Programmed reports that its view
+// is applied. While changes are logged, it also records what was logged last.
 type changes struct {
 	mu sync.Mutex
 	// told are the ports in the newest line about a Service, which has at least one.

@@ -22,9 +22,9 @@ type incident struct {
 }
 
 const (
-	// incidentGap ends a series: a failure after such a pause is news. No retry waits as long.
+	// incidentGap ends a series: a failure after such a pause begins a new one. No retry waits as long.
 	incidentGap = 2 * time.Minute
-	// incidentRepeat is when a series that lasts is told again.
+	// incidentRepeat is how often a series that lasts is reported.
 	incidentRepeat = 10 * time.Minute
 )
 

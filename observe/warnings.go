@@ -21,8 +21,8 @@ const (
 	othersMax = 10
 )
 
-// Warnings logs what is wrong with API objects, at most one line per object and minute: who may write
-// objects must not fill the log of every node. Make one with NewWarnings.
+// Warnings logs what is wrong with API objects, at most one line per object and minute: someone who may write objects
+// must not be able to fill the log of every node. Make one with NewWarnings.
 type Warnings struct {
 	log     *zap.Logger
 	dropped atomic.Uint64
@@ -74,7 +74,7 @@ func (w *Warnings) Add(warning service.Warning) {
 	}
 }
 
-// tellHeld logs what was held back for long enough, and forgets objects without news.
+// tellHeld logs what was held back for long enough, and forgets objects without further warnings.
 func (w *Warnings) tellHeld(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

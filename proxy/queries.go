@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file is for people who ask what the proxy does. Nothing here holds up a change: values
-// are read as actors read them, and a ledger is asked between two turns of its owner.
+// This file answers queries about what the proxy does. No query delays a change: values are read as actors read them,
+// and a ledger is read between two turns of its owner.
 
 // Synced returns when the cache was complete; zero before.
 func (p *Proxy) Synced() time.Time {

@@ -99,12 +99,12 @@ func (p *Proxy) start() {
 // firstAcks is longer than all actors need to process the acks of the first write.
 const firstAcks = 3 * time.Second
 
-// spareEvery is how often it is checked whether an audit or a list has left memory that
-// nothing needs. The runtime keeps what it has needed once for long.
+// spareEvery is how often the proxy checks whether an audit or a list left unused memory. The runtime keeps memory for
+// long after it was last needed.
 const spareEvery = time.Minute
 
-// freeMemory returns the memory to the system that only the first write needed, with
-// many Services more than a third of the process, and later what is left of peaks.
+// freeMemory returns unused memory to the system: first what only the first write needed, which is more than a third of
+// the process with many Services, and later what peaks left.
 func (p *Proxy) freeMemory(ctx context.Context) {
 	select {
 	case <-p.allSynced:
@@ -133,8 +133,8 @@ const (
 )
 
 // watch keeps watching for changes that other programs make to a domain. A failure,
-// such as no descriptor left for the socket, only delays their detection, so it
-// ends nothing: until the watch works again, each retry comes with an audit.
+// such as no descriptor left for the socket, only delays their detection, so it does not end the proxy: until the watch
+// works again, each retry comes with an audit.
 func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
 	changed func(by dataplane.ForeignProcess)) {
 	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {

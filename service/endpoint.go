@@ -62,8 +62,7 @@ func (s *Slice) Equal(other *Slice) bool {
 		slices.EqualFunc(s.Endpoints, other.Endpoints, SliceEndpoint.equal)
 }
 
-// Snapshot is what the source knows about one Service at one moment. Its values
-// are shared and never change.
+// Snapshot is what the source holds of one Service at one moment. Its values are shared and never change.
 type Snapshot struct {
 	// Spec is nil if the Service does not exist or is not proxied.
 	Spec *Spec
@@ -81,8 +80,8 @@ type SlicePort struct {
 	Port     uint16
 }
 
-// serves reports whether the endpoints of the slice stand behind a service port at
-// this port of theirs. The number of the service port does not matter.
+// serves reports whether the endpoints of the slice serve a service port at this port of theirs. The number of the
+// service port does not matter.
 func (p SlicePort) serves(port *Port) bool {
 	return p.Name == port.Name && p.Protocol == port.Protocol
 }
@@ -92,8 +91,7 @@ func (p SlicePort) serves(port *Port) bool {
 type SliceEndpoint struct {
 	// Addr is the canonical form of addresses[0].
 	Addr netip.Addr
-	// Location is shared by many endpoints, and immutable; nil when the API gave nothing of
-	// it. Read it with Where.
+	// Location is shared by many endpoints, and immutable; nil when the API gave none. Read it with Where.
 	Location    *Location
 	Ready       bool
 	Serving     bool
@@ -113,7 +111,7 @@ type Location struct {
 
 var nowhere Location
 
-// Where returns the place of the endpoint, never nil.
+// Where returns the location of the endpoint, never nil.
 func (e *SliceEndpoint) Where() *Location {
 	if e.Location == nil {
 		return &nowhere
@@ -121,7 +119,7 @@ func (e *SliceEndpoint) Where() *Location {
 	return e.Location
 }
 
-// Equal reports whether two places are the same.
+// Equal reports whether two locations are the same.
 func (p *Location) Equal(other *Location) bool {
 	return p == other || p.NodeName == other.NodeName && p.Zone == other.Zone &&
 		slices.Equal(p.ForZones, other.ForZones) && slices.Equal(p.ForNodes, other.ForNodes)

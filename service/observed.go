@@ -24,8 +24,8 @@ type ZonePolicy struct {
 	Share uint8
 }
 
-// Observed is what this node has observed of the endpoints of a Service that adapts. It travels as one
-// more slice of the Service, which no API server has. It is immutable.
+// Observed is what this node has observed of the endpoints of a Service that adapts. It is passed on as one more slice
+// of the Service, which does not exist in the API. It is immutable.
 type Observed struct {
 	// Endpoints are sorted by address and port, without duplicates.
 	Endpoints []ObservedEndpoint
@@ -64,7 +64,7 @@ func observedOf(from []*Slice) *Observed {
 	return nil
 }
 
-// Suspects counts those among the observations of a Service.
+// Suspects counts the suspect endpoints among the observations of a Service.
 func Suspects(from []*Slice) (n int) {
 	if o := observedOf(from); o != nil {
 		for i := range o.Endpoints {
@@ -97,7 +97,7 @@ func (o *Observed) Equal(other *Observed) bool {
 }
 
 // suspects takes out the suspects among the chosen candidates: at most half of them, and never the last.
-// Those that come first in the order of addresses go.
+// If there are more, it takes out those that come first in the order of addresses.
 func (s *selection) suspects() {
 	if s.observed == nil {
 		return
@@ -121,7 +121,7 @@ func (s *selection) suspects() {
 	}
 }
 
-// avoid notes a suspect of the current port, in its place.
+// avoid notes a suspect of the current port, in the order of addresses.
 func (s *selection) avoid(at netip.AddrPort, local bool) {
 	e := Endpoint{AddrPort: at, Local: local}
 	if i, found := slices.BinarySearchFunc(s.avoided, e, Endpoint.Compare); !found {
@@ -198,8 +198,8 @@ func (s *selection) inZone(c *candidate, zone string) bool {
 // weightBits bounds the weights of endpoints.
 const weightBits = 16
 
-// reduce divides weights by a common number, so that they fit. None becomes 0. They are multiples of their
-// greatest common divisor if that is enough.
+// reduce divides weights by a common number, so that they fit: by their greatest common divisor, or by a larger number
+// if that is not enough. None becomes 0.
 func reduce(weights []uint64) {
 	common, most := uint64(0), slices.Max(weights)
 	for _, w := range weights {

@@ -12,7 +12,7 @@ import (
 // which is not proxied (ExternalName, headless).
 type Spec struct {
 	Key Key
-	// Created is metadata.creationTimestamp; see source.Cache for who has a frontend that several ask for.
+	// Created is metadata.creationTimestamp; see source.Cache for which Service gets a contested frontend.
 	Created time.Time
 	// ClusterIPs holds the ClusterIP of each family; the zero Addr means none.
 	ClusterIPs PerFamily[netip.Addr]
@@ -48,7 +48,7 @@ type Spec struct {
 	// Adaptation says which observations of the node count, and Zones how far zone hints do.
 	Adaptation Adaptation
 	Zones      ZonePolicy
-	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
+	// ProxyProtocol says that endpoints want the client's address in a PROXY protocol header, in userspace mode.
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
 	FlowLog bool

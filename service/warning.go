@@ -32,8 +32,8 @@ func (w Warning) Message() string {
 
 // Revision orders what one key has produced: incarnation first, sequence
 // second. The supervisor raises the incarnation when it restarts an actor, so that the
-// new actor outranks the old one and late answers to the old one are recognised. The
-// zero Revision is older than every real one.
+// new actor outranks the old one and late answers to the old one are recognized. The zero Revision is older than every
+// real one.
 type Revision struct {
 	Incarnation uint64
 	Sequence    uint64

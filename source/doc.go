@@ -8,9 +8,8 @@
 //
 // Exactly one of the two feeders runs in a process: source/kube watches an API
 // server, source/manifest follows a directory of files. Both reduce API objects
-// to values and hand those to the Cache, which owns "the API cache": it knows
-// the newest value of every object, posts only what really differs, and answers
-// Snapshot when an actor has to rehydrate.
+// to values and hand those to the Cache, which owns "the API cache": it holds the newest value of every object, posts
+// only what really differs, and answers Snapshot when an actor has to rehydrate.
 //
 // Everything here is level-triggered. A post says what an object is now; losing
 // one is repaired by the next Snapshot. Losing the API server, or the directory,

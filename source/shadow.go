@@ -34,7 +34,7 @@ type change struct {
 // note notes a Service before its spec is replaced.
 func (n *news) note(f *filed) { n.changed = append(n.changed, change{of: f, before: f.spec}) }
 
-// decide brings what is denied up to date in the specs that the news are about.
+// decide updates the denied frontends in the specs of the changed and the affected Services.
 func (c *Cache) decide(n *news) {
 	seen := make(map[*filed]bool, len(n.affected))
 	if len(n.affected) > 0 {
@@ -85,8 +85,8 @@ func shadowsOf(ch change) (all []Shadowed) {
 	return appendShadows(all, ch.key, ch.now, ch.before, false)
 }
 
-// appendShadows appends the denials of one spec that another one has not, by Service. A node port of
-// both families is reported once: when the first family begins to lack it, and when the last one ends.
+// appendShadows appends the denials of one spec that another one does not have, by Service. A node port of both
+// families is reported once: when the first family begins to lack it, and when the last one ends.
 func appendShadows(all []Shadowed, key service.Key, of, without *service.Spec, over bool) []Shadowed {
 	if of == nil {
 		return all
@@ -115,7 +115,7 @@ func isDenied(spec *service.Spec, d service.Denial) bool {
 	})
 }
 
-// post passes the news on.
+// post passes the changes on.
 func (c *Cache) post(n *news) {
 	for _, ch := range n.changed {
 		c.sink.PostSpec(ch.key, ch.now)

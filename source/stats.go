@@ -24,7 +24,7 @@ type eventCounts struct {
 	slices              service.PerFamily[atomic.Uint64]
 }
 
-// received counts a call about a slice, and changed one that made a difference. Observations are not from feeders.
+// received counts a call about a slice, and changed one that made a difference. Observations do not count.
 func (e *eventCounts) received(s *service.Slice) {
 	if s.Observed == nil {
 		e.slices[s.Family].Add(1)

@@ -49,8 +49,8 @@ func (l *Lease) Incarnation() uint64 { return l.incarnation }
 // counts, and it should return.
 func (l *Lease) Fenced() bool { return l.fenced.Load() }
 
-// Wake has the body called once more: now if it rests, and else when it has returned.
-// It may be called from anywhere and does not block.
+// Wake has the body called once more: immediately if it rests, otherwise when it has returned. It may be called from
+// anywhere and does not block.
 func (l *Lease) Wake() {
 	l.mu.Lock()
 	rested := l.phase == resting

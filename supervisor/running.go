@@ -13,8 +13,8 @@ type runningSet struct {
 
 func newRunningSet() *runningSet { return &runningSet{empty: make(chan struct{})} }
 
-// crowd is the number of goroutines from which whoever starts one more lets them run
-// first. When all children are woken together, few of them have a stack at a time.
+// crowd is the number of goroutines above which the goroutine that starts one more yields to them. So when all children
+// are woken together, few of them have a stack at a time.
 const crowd = 64
 
 // join adds a goroutine. It reports false after dismiss.

@@ -30,7 +30,7 @@ func (s *Supervisor[K]) patrol() {
 	}
 }
 
-// givenUp is whose incarnation was given up. A later child of the same key is another one.
+// givenUp is the child whose incarnation was given up. A later child of the same key is another one.
 type givenUp[K comparable] struct {
 	key   K
 	child *child
@@ -53,8 +53,8 @@ func (s *Supervisor[K]) abandon(key K, c *child) (stack string, given bool) {
 	return stack, true
 }
 
-// crowded returns an error if too many incarnations were abandoned. Each keeps its memory,
-// and a loop keeps a CPU. The next process starts without them.
+// crowded returns an error if too many incarnations were abandoned. Each keeps its memory, and one that loops keeps a
+// CPU busy. The next process starts without them.
 func (s *Supervisor[K]) crowded() error {
 	if len(s.abandoned) <= s.limits.abandonedMax {
 		return nil

@@ -239,7 +239,7 @@ func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64) {
 	now := time.Now()
 	points := c.score.fail(now, s.limits.scoreHalfLife)
-	// The first one that hangs is replaced immediately. Its replacement does no better.
+	// The first incarnation that hangs is replaced immediately. If that hangs too, the next one would do no better.
 	if points >= s.limits.parkScore || c.hung > 1 {
 		pause := s.limits.parkedFor(c.hung)
 		c.parked = true

@@ -5,15 +5,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Adopt takes over what a former process left in the kernel. It is called once, after
-// the first Observe, with the Services that exist and have not submitted. What
-// already matches is applied, and returned as settled. For every other Service, what the
-// kernel has counts as its last applied fragment: Hold falls back to it, and it stays for
-// a Service that has not submitted. So after a restart no Service is served worse because
-// it is rejected or late.
+// Adopt takes over what a previous process left in the kernel. It is called once, after the first Observe, with the
+// Services that exist and have not submitted. What already matches is applied, and returned as settled. For every other
+// Service, what the kernel has counts as its last applied fragment: Hold falls back to it, and it stays for a Service
+// that has not submitted. So after a restart no Service is served worse because it is rejected or late.
 //
 // Origin names the owners of objects that no Service wants any more; it may be nil.
-// Adopt walks all objects: it is called once at the start.
+// Adopt walks all objects: it is called once at startup.
 func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplane.Contribution {
 	l.origin = origin
 	contributions := make([]dataplane.Contribution, 0, len(l.pending))
@@ -54,9 +52,8 @@ func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplan
 	return settled
 }
 
-// leftovers are elements in the kernel that no Service wants any more and that may belong
-// to any Service that a former process served. They stay until each of those is settled
-// or gone.
+// leftovers are elements in the kernel that no Service wants any more and that may belong to any Service that a
+// previous process served. They stay until each of those Services is settled or gone.
 type leftovers struct {
 	account *account
 	awaited map[*account]bool
@@ -82,13 +79,13 @@ func (l *Ledger) settleLeftovers(a *account) {
 	if delete(r.awaited, a); len(r.awaited) == 0 {
 		l.fold(r.account, nil, found)
 		l.leftovers = leftovers{}
-		l.compose() // so that Stats counts what is to go
+		l.compose() // so that Stats counts the objects to remove
 	}
 }
 
-// Freeze holds the keys, and makes what the kernel has of them wanted. It is for Services
-// of which the kernel rejects even what was applied before: nothing of theirs is written
-// until Release or Restore. It walks all objects: it is the last resort after failures.
+// Freeze holds the keys, and makes what the kernel has of them wanted. It is for Services whose last applied state the
+// kernel rejects too: none of their objects is written until Release or Restore. It walks all objects: it is the last
+// resort after failures.
 func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
 	there := l.newInventory(origin)
 	for _, key := range keys {
@@ -108,7 +105,7 @@ func (l *Ledger) Frozen(key service.Key) bool {
 	return a != nil && a.frozen != nil
 }
 
-// Restore makes what was last applied of a frozen key wanted; a held key stays held.
+// Restore makes the last applied state of a frozen key wanted again; a held key stays held.
 func (l *Ledger) Restore(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || a.frozen == nil || a.stance == newest {

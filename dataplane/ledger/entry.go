@@ -65,8 +65,8 @@ func (e *entry) idle() bool {
 	return e.claims.len() == 0 && e.wanted == nil && e.known == nil && !e.unsure
 }
 
-// dirtyList finds the entries that differ without walking over all of them and without
-// a look-up for each. An entry that no longer differs stays listed until dirty or reset.
+// dirtyList finds the entries that differ without walking over all of them and without a lookup for each. An entry that
+// no longer differs stays listed until dirty or reset.
 //
 // Invariant: every dirty entry is listed, no entry twice; count is the number of
 // dirty entries.

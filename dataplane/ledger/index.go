@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// index finds the entry of an identity. A node may have a million entries, so its keys are hashes:
-// the objects of an entry tell its identity, and a map from identities would take three times as much.
+// index finds the entry of an identity. A node may have a million entries, so its keys are hashes: the objects of an
+// entry contain its identity, and a map with identities as keys would take three times the memory.
 //
 // Invariant: of the entries without an object, the nameless, each has its identity in nameless.
 type index struct {
 	// hash is nil for maphash.
 	hash    func(dataplane.ID) uint64
 	entries map[uint64]*entry
-	// collided has further entries of a hash, of which entries has one.
+	// collided has the other entries of a hash, if several have it; entries has one of them.
 	collided map[uint64][]*entry
 	nameless map[*entry]dataplane.ID
 	count    int
@@ -85,7 +85,7 @@ func (x *index) name(id dataplane.ID, e *entry) {
 		return
 	}
 	if _, named := x.nameless[e]; !named {
-		// The texts may be cut from one of a fragment, which would stay in memory.
+		// The strings may be parts of a fragment's text, which would stay in memory as a whole.
 		x.nameless[e] = dataplane.ID{Container: strings.Clone(id.Container), Name: strings.Clone(id.Name)}
 	}
 }
@@ -112,8 +112,8 @@ func (x *index) remove(id dataplane.ID, e *entry) {
 	x.count--
 }
 
-// all walks over the entries in no order. The present entry may be removed. If others are added or removed
-// during the walk, it visits all that stay, and perhaps some of these.
+// all walks over the entries in no order. The current entry may be removed. If others are added or removed during the
+// walk, it visits all entries that stay, and perhaps some of the added or removed ones.
 func (x *index) all() iter.Seq2[dataplane.ID, *entry] {
 	return func(yield func(dataplane.ID, *entry) bool) {
 		for e := range x.walk() {

@@ -9,9 +9,9 @@ import (
 )
 
 // followWhatLanded adds to the fallback of an account the objects of its newest fragment that have landed
-// since: to what a previous process left, and to what the kernel had when the account was frozen. Another
-// program may have damaged or deleted those; what serves again must not be taken back. It does nothing for
-// an account whose fallback is a fragment that was applied as a whole.
+// since: to what a previous process left, and to what the kernel had when the account was frozen. Another program may
+// have damaged or deleted objects of that fallback, and objects that serve again must stay. It does nothing for an
+// account whose fallback is a fragment that was applied as a whole.
 func (l *Ledger) followWhatLanded(a *account) {
 	if a.frozen == nil && a.whole() || a.latest.Gone {
 		return
@@ -70,14 +70,14 @@ type landedClosure struct {
 	l               *Ledger
 	a               *account
 	objects, newest map[dataplane.ID]*dataplane.Object
-	// ahead are the frontends whose endpoints may have landed before what is to lead there (findAhead).
+	// ahead are the frontends whose endpoints may have landed before the objects that lead to them (see findAhead).
 	ahead map[service.Frontend]bool
 }
 
-// findAhead finds the frontends of which no endpoint is taken. The endpoints of a large Service are written in turns, and
-// all that leads to them in the last turn. If that does not land, no packet looks up endpoints that are new. They go, and
-// those that they replaced come back: also at a frontend that leads to the same chain as before, so that a Service is not
-// a mixture of two states.
+// findAhead finds the frontends of which no endpoint is taken. The endpoints of a large Service are written in several
+// turns, and the objects that lead to them in the last one. If the last turn does not land, no packet looks up the new
+// endpoints. So these are removed, and the endpoints that they replaced come back, also at a frontend that leads to the
+// same chain as before: a Service is never a mixture of two states.
 func (m *landedClosure) findAhead() {
 	var unchanged []service.Frontend
 	complete := true
@@ -116,8 +116,8 @@ func (m *landedClosure) landed(o *dataplane.Object) bool {
 
 func (m *landedClosure) has(id dataplane.ID) bool { return m.objects[id] != nil }
 
-// serves reports whether an object was left, or is a frontend's that is complete. Nothing leads to what has landed
-// besides.
+// serves reports whether an object belongs to a complete frontend or is in the fallback already. No packet reaches
+// other objects that landed.
 func (m *landedClosure) serves(id dataplane.ID) bool {
 	if f, frontend := m.l.naming.Frontend(id); frontend {
 		return !m.ahead[f]
@@ -125,9 +125,9 @@ func (m *landedClosure) serves(id dataplane.ID) bool {
 	return m.has(id)
 }
 
-// take takes an object of the newest fragment if it has landed with all that it refers to. What
-// has not landed and is referred to may be there as a previous process left it: it is taken as
-// it is. It reports whether the object is there to be referred to.
+// take takes an object of the newest fragment if it has landed with all objects that it refers to. A referenced object
+// that has not landed may exist as a previous process left it, and is then taken as it is. take reports whether the
+// object exists, so that others may refer to it.
 func (m *landedClosure) take(id dataplane.ID) bool {
 	e, o := m.l.entries.get(id), m.newest[id]
 	if o == nil || !m.landed(o) {

@@ -26,8 +26,8 @@ type Drift struct {
 // Any reports whether anything has to be written.
 func (d Drift) Any() bool { return d.Missing+d.Different+d.Unwanted > 0 }
 
-// Undone is what was in the kernel as wanted and is no longer: what another program did.
-// The results of our own writes, or of those to come, are not part of it.
+// Undone describes the objects that were in the kernel as wanted and no longer are, because another program changed
+// them. The results of our own writes, past or pending, are not part of it.
 type Undone struct {
 	Missing, Different, Unwanted int
 	// Services counts the Services whose objects are missing or different. The node
@@ -122,16 +122,16 @@ func (l *Ledger) observeMissing(undone *driftCollector, standing *standing) (mis
 	return missing
 }
 
-// standing is whether the kernel has anything of each stage that is wanted. Overwritten is set if an object has content
-// that another program wrote.
+// standing records for each stage whether any object is wanted, and whether the kernel has one. Overwritten is set if
+// an object has content that another program wrote.
 type standing struct {
 	naming        dataplane.Naming
 	wanted, found [dataplane.Stages]bool
 	overwritten   bool
 }
 
-// note counts an entry that was just observed. What is of the node counts unless it is gone or empty: another program may
-// have added to it, and it still leads to the Services. What is of a Service counts if it is as wanted.
+// note counts an entry that was just observed. An object of the node is found unless it is gone or cut: if another
+// program added to it, it still leads to the Services. An object of a Service is found if it is as wanted.
 func (s *standing) note(id dataplane.ID, e *entry) {
 	if e.wanted == nil {
 		return
@@ -154,7 +154,7 @@ func (s *standing) bare() bool {
 	return false
 }
 
-// cut reports whether the end of what is wanted is missing, and nothing else is there: a flush leaves an empty chain.
+// cut reports whether the kernel has only the beginning of what is wanted, or nothing: a flush leaves an empty chain.
 func (e *entry) cut() bool { return strings.HasPrefix(e.wanted.Body, e.known.Body) }
 
 // driftCollector collects Undone.
@@ -165,7 +165,7 @@ type driftCollector struct {
 	services map[service.Key]struct{}
 }
 
-// note adds an entry that differs since the audit.
+// note adds an entry that differs now, and did not before the audit.
 func (u *driftCollector) note(id dataplane.ID, e *entry) {
 	if u.found == nil {
 		u.found, u.services = &Undone{}, map[service.Key]struct{}{}

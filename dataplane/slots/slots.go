@@ -1,6 +1,5 @@
 // Package slots assigns the endpoints of a Service to the slots of a table. Rules pick an
-// endpoint by a random slot, and a change of the endpoints moves few of them. The modes nftables
-// and userspace use it.
+// endpoint by a random slot, and a change of the endpoints moves few of them. The nftables and userspace modes use it.
 //
 // Goals: (1) the table depends on the set of endpoints alone, never on history, so that a
 // restarted process finds what its predecessor wrote; (2) adding or removing an endpoint
@@ -130,7 +129,7 @@ func Size(endpoints int) int {
 // fullMax is the largest table that may be full.
 const fullMax = 16
 
-// next returns the size after a size.
+// next returns the next larger size.
 func next(size int) int {
 	switch {
 	case size == 1:
@@ -153,7 +152,7 @@ func capacity(size int) int {
 	return size * 7 / 8
 }
 
-// fewest returns the smallest number of endpoints that a table is used for.
+// fewest returns the smallest number of endpoints for which a table of a size is used.
 func fewest(size int) int {
 	before := 0
 	for s := 1; s < size; s = next(s) {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Verdict is what became of a connection to a Service.
+// Verdict is the outcome of a connection to a Service.
 type Verdict string
 
 // The verdicts.
@@ -29,7 +29,7 @@ const (
 	Unanswered = "unanswered"
 	// EndpointRefused: the endpoint reset the connection before it was established.
 	EndpointRefused = "endpoint-refused"
-	// OtherRules: the rules of the proxy serve the packets, and they vanished nevertheless.
+	// OtherRules: the rules of the proxy serve the packets, but the packets vanished.
 	OtherRules = "other-rules"
 )
 

@@ -34,17 +34,16 @@ const ClientsMax = 10
 
 // Flows is one reading of the kernel's connection table. It never changes, and may be shared.
 //
-// Packets and bytes include the headers of IP and above. They are those of the readings: a connection that ends
-// loses what it carried after the last reading before, and one that begins and ends between two readings is
-// not seen at all.
+// Packets and bytes include the headers of IP and above. They are taken from the readings: what a connection carries
+// after its last reading is not counted, and a connection that begins and ends between two readings is not seen at all.
 type Flows struct {
 	// Began and Ended are the times of the reading.
 	Began, Ended time.Time
-	// Since is from when on the totals of Services and endpoints count packets and bytes. It is zero, and
-	// so are these, if readings are not continuous (traffic.accounting).
+	// Since is the time from which the totals of Services and endpoints count packets and bytes. It and these totals
+	// are zero if readings are not continuous (traffic.accounting).
 	Since time.Time
-	// Previous is the end of the reading before. What clients have carried is since then. It is zero if there was
-	// none, and then so is that.
+	// Previous is the end of the previous reading, from which on the traffic of clients counts. Both are zero if there
+	// was no previous reading.
 	Previous time.Time
 	// Entries is the number of connections, to Services or not. Forgotten is how many of them were
 	// beyond the limit of connections whose counters are remembered, and so are missing in all counts.
@@ -67,8 +66,8 @@ type ServiceFlows struct {
 	Others                 Carried
 }
 
-// Top returns the keys of the Services that rank highest by a number, the highest first; most of them at most.
-// Those with 0 are left out.
+// Top returns the keys of the Services that rank highest by a number, the highest first, but no more than most keys.
+// Services with 0 are left out.
 func (f *Flows) Top(most int, number func(*ServiceFlows) uint64) []service.Key {
 	sums := make(map[service.Key]uint64, len(f.Services))
 	var keys []service.Key

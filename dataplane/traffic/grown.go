@@ -2,13 +2,13 @@ package traffic
 
 import "maps"
 
-// Grown makes totals that only grow out of counters that begin again from 0 when what they count is replaced. What a
-// counter counted after the last reading before is lost. It belongs to one goroutine at a time.
+// Grown makes totals that only grow from counters that begin again at 0 when their object is replaced. What a counter
+// counted after its last reading before that is lost. A Grown belongs to one goroutine at a time.
 type Grown[K comparable] struct {
 	last, carried map[K]Counts
 }
 
-// grownMax bounds the counters that are remembered after they have gone.
+// grownMax bounds the counters that are remembered after their objects are gone.
 const grownMax = 100_000
 
 // Add takes a reading, and returns its totals.

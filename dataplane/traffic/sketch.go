@@ -35,7 +35,7 @@ func NewSketch[K comparable](slots int) *Sketch[K] {
 	return &Sketch[K]{most: slots, at: map[K]int{}}
 }
 
-// Add adds a weight to the sum of a key, and what belongs to it. A weight of 0 has no effect.
+// Add adds a weight to the sum of a key, and the traffic that belongs to the weight. A weight of 0 has no effect.
 func (s *Sketch[K]) Add(key K, weight uint64, seen Carried) {
 	if weight == 0 {
 		return
@@ -88,7 +88,7 @@ func (s *Sketch[K]) put(i int, slot Ranked[K]) {
 	s.at[slot.Key] = i
 }
 
-// Top returns the keys with the largest sums, the largest first; most of them at most.
+// Top returns the keys with the largest sums, the largest first, but no more than most keys.
 func (s *Sketch[K]) Top(most int) []Ranked[K] {
 	all := slices.Clone(s.slots)
 	slices.SortStableFunc(all, func(a, b Ranked[K]) int { return cmp.Compare(b.Sum, a.Sum) })

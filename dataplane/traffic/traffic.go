@@ -34,7 +34,7 @@ type Reason uint8
 
 // The reasons. Their texts are values of labels and of filters of commands.
 const (
-	// NoEndpoints: the Service has no usable endpoint, or none on this node under the policy Local.
+	// NoEndpoints: the Service has no usable endpoint, or none on this node under the Local policy.
 	NoEndpoints Reason = iota
 	// SourceRange: the client is not in loadBalancerSourceRanges.
 	SourceRange
@@ -51,8 +51,8 @@ var reasons = [Reasons]string{"no-endpoints", "source-range", "limit", "unreacha
 // String returns the reason as one word.
 func (r Reason) String() string { return reasons[r] }
 
-// Refusals counts refused packets by reason. A client of TCP sends one for each attempt, as long as it
-// gets the refusal; a client that packets are dropped for repeats them.
+// Refusals counts refused packets by reason. A TCP client sends one for each attempt, as long as it gets the refusal; a
+// client whose packets are dropped repeats them.
 type Refusals [Reasons]uint64
 
 // Plus returns the sum.
@@ -105,11 +105,11 @@ func (a At) Less(before At) At {
 	return a
 }
 
-// Tally is what was counted of a Service or at an endpoint. What belongs to userspace mode is 0 in the others.
+// Tally is what was counted of a Service or at an endpoint. Values of userspace mode are 0 in the other modes.
 type Tally struct {
 	At
-	// Open are now open. Failures are refused or unanswered connects, Retries those after which another endpoint was
-	// tried.
+	// Open counts connections that are open now, Failures refused or unanswered connects, and Retries those failures
+	// after which another endpoint was tried.
 	Open, Failures, Retries uint64
 }
 
@@ -136,13 +136,13 @@ type Pair struct {
 
 // Reading is what a backend has counted in one family.
 type Reading struct {
-	// Since is from when on the counts are complete. It changes when counts were lost. It is zero if counts
-	// are lower bounds.
+	// Since is the time from which the counts are complete. It changes when counts were lost. It is zero if counts are
+	// lower bounds.
 	Since time.Time
 	// Bytes is set if packets and bytes are counted.
 	Bytes bool
-	// Frontends without an address are node ports. In iptables mode, one frontend of a service port has the
-	// connections to all of them.
+	// Frontends without an address are node ports. In iptables mode, one frontend of each service port has the
+	// connections to all frontends of that port.
 	Frontends map[service.Frontend]At
 	// Endpoints is nil if connections are not counted by endpoint.
 	Endpoints map[Pair]Counts

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-// History is what happened in one domain and no snapshot shows.
+// History is what happened in one domain and is not part of a snapshot.
 type History struct {
-	// Failing is when the first failed of the writes that have failed since the last success. It is
-	// valid only while the snapshot says that writes fail.
+	// Failing is the time of the first failed write since the last success. It is valid only while the snapshot shows
+	// that writes fail.
 	Failing time.Time
 	// Read is when an audit last read the kernel, and Right when one last found it as wanted.
 	Read, Right time.Time
@@ -26,7 +26,7 @@ type History struct {
 	Drifts  int
 }
 
-// Domain returns the history of a domain, by its newest snapshot. Writes that fail without an event fail from now on.
+// Domain returns the history of a domain, given its newest snapshot. Failing writes without an event fail from now on.
 func (b *Book) Domain(s *aggregator.Status) History {
 	now := time.Now()
 	b.mu.Lock()
@@ -58,7 +58,7 @@ func (b *Book) wrote(now time.Time, e *aggregator.BatchWritten) {
 	b.domains[e.Domain] = h
 }
 
-// audited records an audit. While our own changes wait to be written, a difference is no other program's doing.
+// audited records an audit. While our own changes wait to be written, a difference is not attributed to other programs.
 func (b *Book) audited(now time.Time, e *aggregator.AuditDone) {
 	before := b.before(e.Domain)
 	b.mu.Lock()

@@ -79,7 +79,7 @@ func (r *recent) read(now time.Time) state.Recent {
 	return made
 }
 
-// quantile returns the middle of the bucket that has a share of all below it.
+// quantile returns the middle of the bucket in which the given share of all durations is reached.
 func quantile(sum *[recentBuckets]uint32, total uint32, share float64) time.Duration {
 	if total == 0 {
 		return 0

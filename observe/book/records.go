@@ -28,7 +28,7 @@ func (b *Book) locked(key service.Key) *shard {
 	return s
 }
 
-// start records that an actor runs. If its Service was gone in between, it is a new one.
+// start records that an actor runs. A Service that was deleted in between counts as a new one.
 func (b *Book) start(key service.Key) {
 	s := b.locked(key)
 	defer s.mu.Unlock()
@@ -81,8 +81,8 @@ func (b *Book) end(key service.Key) {
 
 // record is the history of one Service while it has an actor. There can be tens of thousands.
 type record struct {
-	// revision is the newest that the kernel has, committed when it got it, in nanoseconds since
-	// 1970; both are zero before that. commits counts them, over all families.
+	// revision is the newest that the kernel has, and committed is when the kernel got it, in nanoseconds since 1970;
+	// both are zero before that. commits counts the applied revisions of all families.
 	revision  service.Revision
 	committed int64
 	commits   uint32

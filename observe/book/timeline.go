@@ -53,7 +53,7 @@ func (t *timeline) newest() []step {
 	return all
 }
 
-// micros returns the time between two moments as a step has it.
+// micros returns the time between two moments in the form of a step's offsets.
 func micros(from, to time.Time) uint32 {
 	if from.IsZero() || from.After(to) {
 		return 0
@@ -84,8 +84,8 @@ func rejectedStep(domain int, e *aggregator.Quarantined) step {
 	}
 }
 
-// change returns a step as answers have it: counted from the receipt, or from the first look of the
-// actor without one.
+// change returns a step in the form of answers: its times count from the receipt or, without one, from the actor's
+// first look.
 func (b *Book) change(s *step) state.Change {
 	origin := s.received
 	if origin == 0 {

@@ -10,7 +10,7 @@ import (
 const memoryMax = 200
 
 // Memory has the last events that this process reported, or would report if there were an API server, the oldest first.
-// It has shared events on every node. The recorders that follow one another share it.
+// On every node, it has the shared events too, which only one node reports. Successive recorders share it.
 //
 // Concurrency: all methods are safe for concurrent use.
 type Memory struct {

@@ -25,13 +25,13 @@ type entry struct {
 }
 
 const (
-	// queueMax and shareMax bound the waiting events about Services: all together, and of one
-	// namespace. The Node has a share for itself.
+	// queueMax and shareMax bound the waiting events about Services: all together, and of one namespace. The Node has a
+	// separate share.
 	queueMax = 250
 	shareMax = 25
 )
 
-// queue holds the events that wait. It never blocks who adds one: it drops what is beyond its bounds.
+// queue holds the events that wait. It never blocks the caller of add: it drops events beyond its bounds.
 //
 // Concurrency: add may be called by anyone, next by one goroutine.
 type queue struct {

@@ -45,7 +45,7 @@ const (
 )
 
 const (
-	// requestMax bounds a request, so that an API server that does not answer cannot collect requests.
+	// requestMax bounds a request, so that requests do not pile up while the API server does not answer.
 	requestMax = 10 * time.Second
 	// reporterRetry is how often to look for the node that reports an event, and reporterWait for how
 	// long: a new Service has no endpoints yet.
@@ -71,9 +71,8 @@ type Config struct {
 // of an API server) it drops them.
 //
 // Concurrency: all methods are safe for concurrent use. They return immediately, except for
-// HealthcheckFailed and MetricsFailed. Events beyond the rate wait in a bounded queue, which drops
-// what it has no room for; see Dropped. So does the API client with what the server does not accept
-// in time.
+// HealthcheckFailed and MetricsFailed. Events beyond the rate wait in a bounded queue, which drops those that do not
+// fit; see Dropped. The API client drops events that the server does not accept in time.
 type Recorder struct {
 	config Config
 	// recorder and queue are nil without a client.
@@ -136,7 +135,7 @@ func (r *Recorder) run(ctx context.Context, limit flowcontrol.RateLimiter) {
 	}
 }
 
-// reports reports whether this node sends an event. As long as that cannot be told, the event waits.
+// reports reports whether this node sends an event. As long as that is unknown, the event waits.
 func (r *Recorder) reports(e entry) bool {
 	if !e.shared || r.config.Reporter == nil {
 		return true
@@ -165,8 +164,8 @@ func (r *Recorder) IPVS() {
 		"kube-proxy disables IPVS mode by default in v1.40 and removes it in v1.43; consider nftables mode")
 }
 
-// Reloaded records that a changed configuration is applied that took a new server in the running
-// process. The argument names the fields.
+// Reloaded records that a changed configuration is applied for which the process started a new server. The argument
+// names the fields.
 func (r *Recorder) Reloaded(fields string) {
 	r.normal(service.Node, reasonReloaded, actionConfigure, "configuration applied: %s", fields)
 }
@@ -177,7 +176,7 @@ func (r *Recorder) HealthcheckFailed(err error) {
 	r.recordLast(reasonHealthServerFailed, actionStart, err)
 }
 
-// MetricsFailed records the same of the metrics address, and waits as well.
+// MetricsFailed does for the metrics address what HealthcheckFailed does for the healthz address.
 func (r *Recorder) MetricsFailed(err error) {
 	r.recordLast(reasonMetricsServerFailed, actionStart, err)
 }

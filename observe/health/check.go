@@ -73,7 +73,7 @@ func (c *check) complete() bool {
 	return c.wish.port == 0 || !slices.ContainsFunc(c.at, missing)
 }
 
-// tryOpen opens everything that is missing, or, if that fails, nothing of it.
+// tryOpen opens all missing outlets. If one fails, it closes those that it opened.
 func (c *check) tryOpen(open func(*check, netip.AddrPort) (*outlet, error)) error {
 	var opened []netip.Addr
 	for _, addr := range c.at {
@@ -94,8 +94,8 @@ func (c *check) tryOpen(open func(*check, netip.AddrPort) (*outlet, error)) erro
 	return nil
 }
 
-// failed schedules the next try, and reports whether this one counts. A try that a new wish has
-// caused ahead of its time does not.
+// failed schedules the next try, and reports whether this one counts. A try that a new wish caused before retryAt does
+// not.
 func (c *check) failed(now time.Time) bool {
 	if now.Before(c.retryAt) {
 		return false
@@ -165,7 +165,7 @@ func (o *outlet) serve() error {
 
 // close cuts all connections; the port is free when it returns.
 func (o *outlet) close() {
-	// The server goes first, so that it does not take its end for a failure. It may not know the
+	// The server is closed first, so that it does not take the end of the listener for a failure. It may not know the
 	// listener yet.
 	_ = o.server.Close()
 	_ = o.listener.Close()

@@ -49,7 +49,7 @@ func (in *inputs) findings() []Finding {
 	}
 	if in.tooOld(in.stopping) {
 		all = append(all, Finding{Kind: StopHangs, Since: in.stopping, Unhealthy: true,
-			Problem: "this proxy was requested to stop, for the end of the process or for a changed configuration, and does not"})
+			Problem: "this proxy was told to stop, because the process ends or the configuration changed, but it has not stopped"})
 	}
 	all = append(all, in.others...)
 	for i := range in.domains {
@@ -104,8 +104,8 @@ func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 	return all
 }
 
-// pendingFinding says why a domain owes something to the kernel. Nothing else makes its family
-// unhealthy, once it lasts too long.
+// pendingFinding explains why changes of a domain are not in the kernel. Besides missing rules, only that makes its
+// family unhealthy, once it lasts too long.
 func (in *inputs) pendingFinding(d *DomainStatus) (f Finding, found bool) {
 	s := &d.Status
 	since := in.pending(d)

@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-proxy/sluice/observe/web"
 )
 
-// Readiness says what a new process lacks.
+// Readiness describes what a new process lacks.
 type Readiness struct {
 	// Missing is one line; it is empty if nothing is missing.
 	Missing string
-	// Services are not followed by this process, and were by the one before.
+	// Services are those that this process does not follow, but the previous process did.
 	Services []Affected
 }
 

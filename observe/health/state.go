@@ -16,8 +16,7 @@ type State struct {
 	At time.Time
 	// Instances are the families that are served, IPv4 first.
 	Instances []Instance
-	// NodeEligible means that balancers may send traffic here: the Node is known and not about to
-	// go.
+	// NodeEligible means that balancers may send traffic here: the Node is known and not about to be removed.
 	NodeEligible bool
 	// Starting means that nothing has been written yet.
 	Starting bool
@@ -33,14 +32,15 @@ type Instance struct {
 	Family service.Family
 	// Updated is when the kernel was last known to match what is wanted, or the start.
 	Updated time.Time
-	// Pending is when the oldest change began to wait that is not in the kernel; zero if there is
-	// none. Changes that are held back for the sake of others do not count.
+	// Pending is when the oldest change that is not in the kernel began to wait; zero if there is none. Changes that
+	// are held back for the sake of others do not count.
 	Pending time.Time
 	// Bare means that the kernel is known to have no rules of this family that serve.
 	Bare bool
 	// Healthy means that nothing is pending, or not for long, and that the family has rules.
 	Healthy bool
-	// Live is Healthy, or that a restart would only begin the write in flight again.
+	// Live means that no change waits for too long, apart from the time that the write in flight excuses. Bare does not
+	// count.
 	Live bool
 }
 
@@ -55,7 +55,8 @@ const (
 	Unhealthy Health = "unhealthy"
 )
 
-// Health returns the word for a node with so many findings. Where there is no Node object, it counts as eligible.
+// Health returns the word for a node with so many findings. Eligible is also true if the answer does not depend on the
+// Node.
 func (s *State) Health(eligible bool, findings int) Health {
 	switch {
 	case s.Starting && s.Healthy():
@@ -191,10 +192,9 @@ func (in *inputs) instance(family service.Family) (i Instance, served bool) {
 	return i, served
 }
 
-// pending returns when a domain began to owe something to the kernel. A failed write counts even
-// if no Service waits for it: it may have been a repair. So does the first write, which kube-proxy
-// v1.37 owes from its first topology update on. What was pending during a standby is owed from its
-// end on.
+// pending returns the time since which changes of a domain wait. A failed write counts even if no Service waits for it:
+// it may have been a repair. So does the first write, which kube-proxy v1.37 counts from its first topology update on.
+// What was pending during a standby counts from the end of the standby on.
 func (in *inputs) pending(d *DomainStatus) time.Time {
 	if in.standby.For != "" {
 		return time.Time{}

@@ -77,7 +77,7 @@ type slowest struct {
 	until   time.Time
 }
 
-// exemplarPeriod is how long an observation is the slowest one.
+// exemplarPeriod is how long an observation counts as the slowest one.
 const exemplarPeriod = time.Minute
 
 // exemplarMax is the largest size of an exemplar in characters (OpenMetrics 1.0), without the label's name.
@@ -118,8 +118,8 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c collector) Collect(to chan<- prometheus.Metric) { c.collect(to) }
 
-// send sends one sample of a collector. A sample that cannot be, such as one with a label that is
-// no UTF-8, fails the scrape and not the process.
+// send sends one sample of a collector. An invalid sample, such as one with a label that is not UTF-8, fails the scrape
+// and not the process.
 func send(to chan<- prometheus.Metric, desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 	metric, err := prometheus.NewConstMetric(desc, kind, value, labels...)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/book"
 )
 
-// domain is one domain with its metrics, so that counting an event needs no look-up.
+// domain is one domain with its metrics, so that counting an event needs no lookup.
 type domain struct {
 	book.Domain
 	metrics *Metrics

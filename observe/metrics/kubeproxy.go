@@ -27,8 +27,8 @@ const (
 // The buckets of kube-proxy v1.37, in seconds.
 var (
 	syncBuckets = kube.ExponentialBuckets(0.001, 2, 15)
-	// The library begins what it merges with a bucket that ends at 0. It counts what was applied
-	// before its cause by the clock of the control plane, as clocks differ.
+	// The library puts a bucket that ends at 0 in front of merged ones. That counts changes that were applied before
+	// their cause by the clock of the control plane, because clocks differ.
 	networkProgrammingBuckets = kube.MergeBuckets(
 		[]float64{0.25, 0.5},
 		kube.LinearBuckets(1, 1, 59),

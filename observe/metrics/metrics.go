@@ -56,8 +56,8 @@ type Config struct {
 	// Build identifies the program, for sluice_build_info.
 	Build   Build
 	Process Process
-	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. A node port
-	// has no address, or each address of the node. Amounts calls it. Nil if the kernel does not count.
+	// Traffic returns what the kernel has counted; nil in a family in which that is unknown. The frontend of a node
+	// port has no address, or each address of the node. Amounts calls it. Nil if the kernel does not count.
 	Traffic func(ctx context.Context) service.PerFamily[*traffic.Reading]
 	// Refresh calls Amounts unless the next reading may not begin yet; see usage.Recorder. It is called for each answer
 	// about Services. Nil means never.

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Relay is what a process in userspace mode has passed on in all.
+// Relay is what a process in userspace mode has forwarded in total.
 type Relay struct {
-	// Connects are the times that endpoints took to accept a connection: what is at most a bound,
-	// by the bound in seconds; all of them; and their sum in seconds.
+	// Connects counts the connections that endpoints accepted within a bound, by the bound in seconds. Accepted counts
+	// all accepted connections, and Seconds is how long endpoints took to accept them.
 	Connects map[float64]uint64
 	Accepted uint64
 	Seconds  float64

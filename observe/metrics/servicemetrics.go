@@ -47,8 +47,8 @@ const (
 	omittedHelp = "Services above the limit of this response."
 )
 
-// serviceMetrics exist in all modes but the last four of the first list, which need a backend that counts,
-// and relayMetrics.
+// serviceMetrics exist in all modes, except for the last four of the first list, which need a backend that counts, and
+// relayMetrics.
 var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceGauge("sluice_service_last_commit_timestamp_seconds", "Time at which the latest revision was applied.",
 		func(_ *answer, r *state.Record, sample sampleFunc) {
@@ -178,8 +178,8 @@ func (a *answer) collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// serviceSample is one sample of a Service. Ten thousand Services have 150,000: unlike those of the
-// library, these share the pairs of their labels.
+// serviceSample is one sample of a Service. Ten thousand Services have 150,000 samples: unlike those of the library,
+// these share the pairs of their labels.
 type serviceSample struct {
 	metric *serviceMetric
 	value  float64

@@ -98,8 +98,8 @@ func (q *query) wants(key service.Key) bool {
 		(q.namespace == "" || key.Namespace == q.namespace) && (q.name == "" || key.Name == q.name)
 }
 
-// cut drops the rows beyond the bounds, and returns how many it dropped. With any limits, it
-// drops Services that are served before it drops those of a lower rank.
+// cut drops the rows beyond the bounds, and returns how many it dropped. It drops quarantined Services last, and
+// shadowed ones before them.
 func (q *query) cut(rows []book.Row) (kept []book.Row, omitted int) {
 	most := len(rows)
 	if q.top > 0 {

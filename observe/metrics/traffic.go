@@ -15,8 +15,8 @@ import (
 // counted is what was counted of Services; nil in a family in which that is unknown.
 type counted map[service.Key]service.PerFamily[*traffic.ServiceTally]
 
-// sum adds up the readings by Service. It ignores frontends without an owner. The address of a node port is
-// none, or each of the node's.
+// sum adds up the readings by Service. It ignores frontends without an owner. The frontend of a node port has no
+// address, or each address of the node.
 func (m *Metrics) sum(readings service.PerFamily[*traffic.Reading]) counted {
 	sums := counted{}
 	for family, r := range readings {

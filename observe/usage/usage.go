@@ -83,8 +83,8 @@ func New(read func(context.Context) (Amounts, error)) *Recorder {
 	return r
 }
 
-// Sum returns what all Services together were used for since the first reading, as of the last one. It only
-// grows. Any goroutine may call it; it does not block.
+// Sum returns how much all Services together were used from the first reading to the last one. It only grows. Any
+// goroutine may call it; it does not block.
 func (r *Recorder) Sum() traffic.At { return r.known.Load().sum }
 
 // Steps returns the differences of the last 15 minutes, the oldest first, which must not be changed.
@@ -127,7 +127,7 @@ func (r *Recorder) Since(ctx context.Context, since time.Time) (Used, error) {
 func (r *Recorder) Refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, refreshPatience)
 	defer cancel()
-	_ = r.refresh(ctx, refreshPatience/2) // the last reading does
+	_ = r.refresh(ctx, refreshPatience/2) // the last reading is good enough
 }
 
 // refresh waits for the end of a reading, unless the next one may not begin within patience.
@@ -192,7 +192,7 @@ func (r *Recorder) keep(steps []Used, u Used) []Used {
 		steps = steps[:last]
 	}
 	r.kept += len(u.Amounts)
-	steps = append(slices.Clip(steps), u) // an answer may have the others
+	steps = append(slices.Clip(steps), u) // an answer may still use the others
 	for len(steps) > 1 && (r.kept > amountsMax || u.To.Sub(steps[0].From) > Kept+Step) {
 		r.kept -= len(steps[0].Amounts)
 		steps = steps[1:]

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A page of another site can make a browser ask an address of this host, under the site's own name:
-// it lets its name resolve to that address (DNS rebinding). The browser then takes the answer for
-// the site's own. The name in the request is what gives this away.
+// A page of another site can make a browser send requests to an address of this host under the site's name, if that
+// name resolves to the address (DNS rebinding). The browser then takes the answer for the site's own. The name in the
+// request reveals this.
 
 // forHosts passes on requests that name this node: by an address, "localhost" or one of its names.
 // Others are answered with status 421.

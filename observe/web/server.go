@@ -36,8 +36,8 @@ type ServerConfig struct {
 	// TLS makes the server speak HTTPS only; nil means HTTP.
 	TLS *tls.Config
 	// ForProbes sets short limits: 2 s for the header of a request, 10 s for its answer, 1 s to
-	// finish when the server stops, and one request for each connection. Otherwise an answer may
-	// take 30 s, and a profile as long as it was asked for besides.
+	// finish when the server stops, and one request for each connection. Otherwise an answer may take 30 s, and a
+	// profile its requested duration in addition.
 	ForProbes bool
 	// Hosts are the names of this node. With them, the server answers only requests that name one of
 	// them, "localhost" or an address (RFC 9110, section 7.2). Nil answers for every name.
@@ -204,7 +204,7 @@ func Listen(ctx context.Context, network, address string) (net.Listener, error) 
 	return nil, &about{"listen on " + address, err}
 }
 
-// about is an error with what it is about. Unlike fmt.Errorf, it makes its text when it is asked for it.
+// about is an error with what it is about. Unlike fmt.Errorf, it makes its text only when Error is called.
 type about struct {
 	what string
 	err  error

@@ -26,12 +26,12 @@ type Places struct {
 	of        map[netip.Prefix]int
 }
 
-// NewPlaces returns a number of places, of which each source has a part.
+// NewPlaces returns places for all requests, of which one source may take up to each.
 func NewPlaces(all, each int) *Places {
 	return &Places{all: all, each: each, of: map[netip.Prefix]int{}}
 }
 
-// Take takes a place, and reports whether there was one. Then the caller calls Leave.
+// Take takes a place, and reports whether there was one. If so, the caller must call Leave.
 func (p *Places) Take(from netip.Prefix) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// scheme knows the three groups that are read. The generated clientset would
-// bring all groups along, and their memory.
+// scheme contains the three groups that are read. The generated clientset would bring all groups along, and their
+// memory.
 var scheme = newScheme()
 
 var codecs = serializer.NewCodecFactory(scheme)

@@ -28,8 +28,8 @@ type contact struct {
 }
 
 // answers wraps the transport of the client for one resource, and tells its contact which
-// requests get no answer. An answer is the head of a response: client-go returns an empty
-// watch when the server closes the connection.
+// requests get no answer. An answer is the header of a response: client-go returns an empty watch when the server
+// closes the connection.
 type answers struct {
 	contact *contact
 	next    http.RoundTripper

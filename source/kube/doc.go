@@ -18,7 +18,6 @@
 // While the API server is unreachable nothing is posted, and the last known state
 // stays applied. HTTP/2 pings detect a silent server within 10 s, and
 // reflectors retry every few seconds: a change is posted at most 5 s after the
-// server is back (ADR 46). The cache posts the differences only. An answer is the
-// head of a response: a connection that is accepted and closed, or accepted and
-// silent, is none.
+// server is back (ADR 46). The cache posts the differences only. An answer is the header of a response: a connection
+// that is accepted and then closed or silent does not count.
 package kube

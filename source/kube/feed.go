@@ -153,11 +153,9 @@ func (f *feed[O, T]) listed(object any) (reduced[T], error) {
 	return item, err
 }
 
-// Stores returns what reflectors of Services and of EndpointSlices write to, for a
-// program that has watch events from elsewhere and does not call Run: what it
-// writes takes the same way as what a reflector has decoded.
-// The cache is primed once Replace of both has been called. Each store is for one
-// goroutine.
+// Stores returns what reflectors of Services and of EndpointSlices write to, for a program that gets watch events from
+// elsewhere and does not call Run: the stores handle what it writes like objects from a reflector. The cache is primed
+// once Replace of both has been called. Each store is for one goroutine.
 func (s *Source) Stores() (ofServices, ofSlices cache.TransformingStore) {
 	s.cache.Await(services, endpointSlices)
 	return s.serviceFeed(), s.endpointSliceFeed()

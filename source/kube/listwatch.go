@@ -46,11 +46,11 @@ var (
 	_ cache.ListerWatcherWithContext = (*listWatch)(nil)
 )
 
-// ListWithContext implements cache.ListerWithContext. A reflector's first list asks for any version ("0"), and
-// a watch cache that lags would bring back what a former process has already replaced. So the
-// newest version is asked for: a server with consistent reads (Kubernetes 1.31) takes that from its cache,
-// but a page from etcd, as an older server does in any case. A server that has failed to, say because
-// etcd has no quorum, is asked for any version: a node that has no rules must get some.
+// ListWithContext implements cache.ListerWithContext. A reflector's first list asks for any version ("0"), and a watch
+// cache that lags would bring back objects that a previous process had already replaced. So ListWithContext asks for
+// the newest version, without pages: a server with consistent reads (Kubernetes 1.31) takes that from its cache, but
+// pages from etcd. An older server uses etcd in both cases. After missesMax failures, for example because etcd has no
+// quorum, it asks for any version: a node without rules must get some.
 func (l *listWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" && l.misses < missesMax {
 		options.ResourceVersion, options.Limit = "", 0

@@ -25,7 +25,7 @@ type outage struct {
 	mu    sync.Mutex
 	began time.Time // zero while requests for all resources succeed
 	err   error     // the newest one
-	// failing are the resources that fail now, hit those that failed since it began.
+	// failing are the resources that fail now, hit those that failed since the outage began.
 	failing, hit []string
 	told         bool
 	// next logs it, for the first time or again.
@@ -84,7 +84,7 @@ func (o *outage) succeeded(resource string) {
 		return
 	}
 	if len(o.failing) == 1 && !o.told {
-		o.tell(o.hit) // too short for the timer, and still news
+		o.tell(o.hit) // the outage was too short for the timer, and is not logged yet
 	}
 	if o.failing = slices.Delete(o.failing, at, at+1); len(o.failing) > 0 {
 		return
@@ -107,5 +107,5 @@ func (o *outage) stop() {
 		o.next.Stop()
 	}
 	o.began, o.err, o.told, o.next = time.Time{}, nil, false, nil
-	o.failing, o.hit = nil, nil // the line of the end has hit
+	o.failing, o.hit = nil, nil // not hit[:0], because the last log line refers to hit
 }

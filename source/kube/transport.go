@@ -28,8 +28,8 @@ type limits struct {
 var connectionLimits = limits{pingAfter: 5 * time.Second, pingTimeout: 5 * time.Second, dial: 2 * time.Second, handshake: 10 * time.Second}
 
 const (
-	// headerMax bounds the wait for the head of a response. It matters for HTTP/1.1, which has no
-	// pings. The API server itself takes no longer for a request.
+	// headerMax bounds the wait for the header of a response. It matters for HTTP/1.1, which has no pings. The API
+	// server itself takes no longer for a request.
 	headerMax = time.Minute
 	// KeepAlive is the pause between probes of an idle connection.
 	KeepAlive = 30 * time.Second
@@ -60,8 +60,8 @@ func (l limits) ownConnections(config *rest.Config) (own *rest.Config, closeAll 
 	return own, dialer.CloseAll
 }
 
-// set applies the limits to client-go's own HTTP transport. The transport belongs to one client,
-// since a dialer is part of what client-go shares transports by.
+// set applies the limits to client-go's own HTTP transport. The transport belongs to one client: client-go shares a
+// transport only between clients with the same dialer.
 func (l limits) set(outer http.RoundTripper) http.RoundTripper {
 	inner := outer
 	for {

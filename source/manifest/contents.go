@@ -40,8 +40,8 @@ func contents(files map[string]*fileState) (objects []object, bad [][]Problem) {
 
 // feed replaces the contents of the cache, which posts what differs: slices before Services, so that a new Service
 // starts with all of its endpoints. Of the Nodes, the one named nodeName counts. A deleted Node stays in use for rules,
-// as with an API server. It is deleted if it was there (had): a former process may have known it from a file that is
-// rejected now. It returns whether it is there.
+// as with an API server. feed marks the Node as deleted only if it was there before (had): otherwise, a previous
+// process may have read it from a file that is rejected now. feed returns whether the Node is there.
 func feed(cache *source.Cache, nodeName string, objects []object, had bool) (has bool) {
 	var specs []*service.Spec
 	var all []*service.Slice

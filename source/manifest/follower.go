@@ -60,8 +60,7 @@ func (f *Follower) Problems() []Problem {
 
 // Run reads the directory, primes the cache and follows changes until ctx ends;
 // it returns nil then. While the directory cannot be read, nothing is removed and the
-// cache is not primed: an empty picture would make the proxy remove everything that an
-// earlier run left in the kernel.
+// cache is not primed: an empty cache would make the proxy remove everything that an earlier run left in the kernel.
 func (f *Follower) Run(ctx context.Context) error {
 	follower := watch.Follower{
 		Paths: func() []string { return []string{f.dir} },

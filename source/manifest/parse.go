@@ -41,7 +41,7 @@ func parse(file string, data []byte, policy reduce.Policy) ([]object, []Problem)
 		}
 	})
 	switch {
-	case err != nil: // what is not YAML is not half understood
+	case err != nil: // a file that is not YAML is rejected as a whole
 		return nil, []Problem{problemOf(file, "", *err)}
 	case len(problems) > 0:
 		return nil, problems
@@ -170,7 +170,7 @@ func reader[T any, P interface {
 	}
 }
 
-// overlap reports whether one of two fields is the other one, in another case perhaps, or part of it.
+// overlap reports whether two field paths are equal, or one contains the other. It ignores case.
 func overlap(a, b string) bool {
 	a, b = strings.ToLower(a), strings.ToLower(b)
 	if len(a) > len(b) {
@@ -180,9 +180,9 @@ func overlap(a, b string) bool {
 	return within && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// rejected adds to findings the warnings that reject an object in a manifest, apart
-// from those about what has a finding already. An API server accepts any annotation,
-// and slices of host names.
+// rejected adds to findings the warnings that reject an object in a manifest, apart from those about fields that have a
+// finding already. Warnings about annotations and about slices of host names reject nothing, because an API server
+// accepts both.
 func rejected(found findings, warnings []service.Warning) findings {
 	subject := func(field string) string {
 		if strings.HasPrefix(field, "spec.clusterIP") || strings.HasPrefix(field, "spec.ipFamilies") {

@@ -23,7 +23,7 @@ const fileBytesMax = 64 << 20
 // Writing in place begins with emptying, and the writer may be slow to go on.
 const emptyGrace = time.Second
 
-// scanner knows the files of a directory. The follower's goroutine owns it.
+// scanner holds the state of the files of a directory. The follower's goroutine owns it.
 type scanner struct {
 	dir    string
 	policy reduce.Policy
@@ -47,8 +47,8 @@ type fileState struct {
 	problems []Problem
 }
 
-// stamp changes when a file is replaced or written. The change time is among it
-// because tools can set the modification time back.
+// stamp changes when a file is replaced or written. It includes the change time because tools can set the modification
+// time back.
 type stamp struct {
 	device, inode     uint64
 	size              int64
@@ -86,7 +86,7 @@ func (s *scanner) scan(touched map[string]bool) error {
 		}
 		if err != nil {
 			if inside, ok := errors.AsType[*fs.PathError](err); ok {
-				err = inside.Err // the path is told anyway
+				err = inside.Err // the problem names the path already
 			}
 			f.readable, f.problems = false, []Problem{{File: path, Message: "cannot be read: " + err.Error()}}
 		}

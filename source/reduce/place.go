@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// places refers to the last place of each slot for as long as an endpoint is there. A cluster has few: most
-// endpoints of a node have the same.
+// places refers weakly to the last location of each slot, for as long as an endpoint has it. A cluster has few
+// locations: most endpoints of a node have the same one.
 var places [internSlots]atomic.Pointer[weak.Pointer[service.Location]]
 
-// placeOf returns the place of an endpoint, which is shared with other endpoints there
-// and not with the API object. It is nil if the endpoint has none. API servers check some of the texts only, so
-// those that cannot be names are left out.
+// placeOf returns the location of an endpoint, which is shared with other endpoints there and not with the API object.
+// It is nil if the endpoint has none. API servers check some of the texts only, so those that cannot be names are left
+// out.
 func placeOf(n *notes, where path, e *discoveryv1.Endpoint) *service.Location {
 	var hints discoveryv1.EndpointHints
 	if e.Hints != nil {

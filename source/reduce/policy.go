@@ -17,15 +17,15 @@ type Policy struct {
 	DeniedPorts []uint16
 	// Schedulers are the IPVS schedulers that a Service may choose.
 	Schedulers []string
-	// NoBalancing has the algorithms that the node cannot do, with the reason.
+	// NoBalancing has the algorithms that the node does not support, with the reason.
 	NoBalancing map[service.Balancing]string
 	// Unobserved reports whether the node does not observe connections to Services of a namespace, and so avoids no
-	// endpoint; nil means that it observes all, or need not. UnobservedLeast says that leastConnections needs it, too.
+	// endpoint; nil means that it observes all, or need not do so. UnobservedLeast says that leastConnections needs it.
 	Unobserved      func(namespace string) bool
 	UnobservedLeast bool
 	// Drain is the drain deadline of Services without the annotation; 0 leaves it to the mode.
 	Drain time.Duration
-	// NoEndpoints has the values that the mode of the node cannot do, with the reason.
+	// NoEndpoints has the values that the mode of the node does not support, with the reason.
 	NoEndpoints map[service.NoEndpoints]string
 	// NoDenyRanges is the reason why the mode of the node cannot deny sources; empty if it can.
 	NoDenyRanges string

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The annotations by which a Service says whom it refuses, and how; see docs/configuration.md.
+// The annotations by which a Service chooses which clients are refused, and how; see docs/configuration.md.
 const (
 	annotationNoEndpoints = "sluice.dev/no-endpoints"
 	annotationDenyRanges  = "sluice.dev/deny-source-ranges"
@@ -34,8 +34,8 @@ func (p *Policy) noEndpoints(n *notes, annotations map[string]string) service.No
 	return value
 }
 
-// denyRanges reduces the list. A single address counts as a range. An entry that cannot be used does not cost
-// the others: without them, more sources would get through.
+// denyRanges reduces the list. A single address counts as a range. An unusable entry does not invalidate the others:
+// without them, more sources would get through.
 func (p *Policy) denyRanges(n *notes, annotations map[string]string) (found service.PerFamily[[]netip.Prefix]) {
 	const notDenied = "the sources of this entry are not denied"
 	text, asked := annotations[annotationDenyRanges]

@@ -147,8 +147,7 @@ func servicePorts(n *notes, ports []corev1.ServicePort) []service.Port {
 	return reduced
 }
 
-// servicePort reduces one element of spec.ports. A node port that is not a port
-// number costs the port its node port only.
+// servicePort reduces one element of spec.ports. If the node port is not a port number, only the node port is left out.
 func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, bool) {
 	if port.Name != "" && !isName(port.Name) {
 		n.add(where.dot("name"), "the port is left out", notAName, port.Name)
@@ -268,8 +267,7 @@ func internalLocal(spec *corev1.ServiceSpec) bool {
 }
 
 // externalLocal reports whether externalTrafficPolicy: Local is set and counts.
-// It does for Services that are externally accessible by type; whether the
-// entries of externalIPs can be used is not asked.
+// It counts for Services that are externally accessible by type, even if the entries of externalIPs cannot be used.
 func externalLocal(spec *corev1.ServiceSpec) bool {
 	if spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return false
@@ -364,7 +362,7 @@ func (p *Policy) scheduling(n *notes, annotations map[string]string) service.Sch
 	}
 	wanted := service.Scheduling{Scheduler: intern(scheduler)}
 	if !flagged {
-		// As the node's mh does.
+		// The node's mh scheduler includes ports as well.
 		wanted.Ports = scheduler == "mh"
 		return wanted
 	}
@@ -441,7 +439,7 @@ func flowLog(n *notes, annotations map[string]string) bool {
 // annotationDrain is the annotation by which a Service limits connections to endpoints that have left.
 const annotationDrain = "sluice.dev/drain"
 
-// drain reduces the annotation. Without a usable one, that of the node holds.
+// drain reduces the annotation. Without a usable one, the drain deadline of the node applies.
 func (p *Policy) drain(n *notes, annotations map[string]string) service.Drain {
 	node := service.Drain{Limited: p.Drain > 0, After: p.Drain}
 	text, asked := annotations[annotationDrain]

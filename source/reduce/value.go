@@ -72,8 +72,8 @@ const (
 	longNameMax = 253
 )
 
-// isName reports whether a name can be part of a rule. API servers admit less. Behind this
-// check, no code needs to quote: a name has no blank, quote or control character.
+// isName reports whether a name can be part of a rule. API servers admit less. After this check, no code needs to
+// quote: a name has no space, quote or control character.
 func isName(text string) bool { return isText(text, nameMax) }
 
 // isText is isName for a name of up to most bytes.
