@@ -69,8 +69,10 @@ func (w *world) changeOthers(d random, hung int) error {
 	}
 	for range 1 + d.IntN(3) {
 		n := well[d.IntN(len(well))]
-		changed = append(changed, n)
 		w.say(newsOf(event{setSlice, n, d.IntN(3), d.Uint64N(1 << 12)}, &w.cluster.picture))
+		if !w.cluster.state(n).isLarge() { // it was not before the change
+			changed = append(changed, n)
+		}
 	}
 	time.Sleep(changedWithin)
 	synctest.Wait()
@@ -80,9 +82,10 @@ func (w *world) changeOthers(d random, hung int) error {
 	return w.onTime(changed)
 }
 
-// isLarge reports whether a Service has a full table of slots. Such a Service may be written in turns, which takes longer than
-// changedWithin if there is a minimum interval between writes.
-func (s state) isLarge() (large bool) {
+// isLarge reports whether a Service has a full table of slots, which observations of its endpoints cause as well. Such a
+// Service may be written in turns, which takes longer than changedWithin if there is a minimum interval between writes.
+func (s state) isLarge() bool {
+	large := slices.ContainsFunc(s.slices, func(slice *service.Slice) bool { return slice.Observed != nil })
 	for _, family := range service.Families {
 		service.Sizes(s.spec, s.slices, family, func(port service.PortSize) { large = large || port.FullTable })
 	}
