@@ -1,7 +1,7 @@
-// Command upstream writes docs/conformance.md from the results of Kubernetes' end-to-end tests of the
-// network. `make test-upstream` runs these tests, with the build tag upstream, and records the results.
+// Command upstream writes the section "Conformance" of docs/reliability.md from the results of Kubernetes' end-to-end
+// tests of the network. `make test-upstream` runs these tests, with the build tag upstream, and records the results.
 //
-//	go run ./upstream -results upstream/results -o ../../docs/conformance.md
+//	go run ./upstream -results upstream/results -o ../../docs/reliability.md
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 
 func main() {
 	dir := flag.String("results", "upstream/results", "directory of the recorded results")
-	out := flag.String("o", "../../docs/conformance.md", "the page to write")
+	out := flag.String("o", "../../docs/reliability.md", "the page with the section")
 	flag.Parse()
 	if err := writePage(*dir, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "upstream:", err)
@@ -25,12 +25,27 @@ func main() {
 	}
 }
 
+// The section is between these lines of the page.
+const (
+	begin = "<!-- generated: conformance -->\n"
+	end   = "<!-- end of conformance -->\n"
+)
+
 func writePage(dir, out string) error {
 	results, err := readResults(dir)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(out, []byte(page(results)), 0o644)
+	old, err := os.ReadFile(out)
+	if err != nil {
+		return err
+	}
+	before, rest, begins := strings.Cut(string(old), begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		return fmt.Errorf("%s contains no part between %q and %q", out, begin, end)
+	}
+	return os.WriteFile(out, []byte(before+begin+"\n"+section(results)+"\n"+end+after), 0o644)
 }
 
 // readResults returns the recorded results, the baseline of each mode first.
@@ -60,86 +75,67 @@ var (
 	modes   = []string{"nftables", "iptables"}
 )
 
-const head = `# Conformance
-
-Results of Kubernetes' published end-to-end tests of the group *sig-network*, with kube-proxy as the baseline and with
-Sluice. Each of the three nodes is a set of namespaces on one machine, with containerd, the network plugins of Debian
-and a real kubelet. The cluster is dual-stack, with IPv4 first. In nftables mode, node ports on localhost are enabled
-(` + "`nodePortAddresses: [primary, localhost]`" + `).
-
-` + "`make test-upstream`" + ` runs the tests and records [the result of each test](../test/e2e/upstream/results), and
-` + "`make conformance-page`" + ` generates this page. A failed test is repeated once, with either proxy.
-
-`
-
-// page renders the results.
-func page(results []result) string {
+// section renders the results.
+func section(results []result) string {
 	var b strings.Builder
-	b.WriteString(head)
-	row(&b, "Proxy", "Version", "Mode", "Passed", "Failed", "Skipped", "Excluded", "Minutes", "Date")
-	row(&b, slices.Repeat([]string{"---"}, 9)...)
+	row(&b, "Proxy", "Version", "Mode", "Passed", "Failed", "Skipped", "Excluded", "Date")
+	row(&b, slices.Repeat([]string{"---"}, 8)...)
 	for _, r := range results {
 		row(&b, r.Proxy, r.Version, r.Mode, fmt.Sprint(r.count(passed)), fmt.Sprint(r.count(failed)),
-			fmt.Sprint(r.count(skipped)), fmt.Sprint(r.count(excluded)), fmt.Sprint(r.Minutes), r.Date)
+			fmt.Sprint(r.count(skipped)), fmt.Sprint(r.count(excluded)), r.Date)
 	}
-	fmt.Fprintf(&b, "\nThe tests are those of Kubernetes %s. The kernel is Linux %s.\n", results[0].Kubernetes, results[0].Kernel)
+	fmt.Fprintf(&b, "\nThe tests are those of Kubernetes %s, on Linux %s.\n", results[0].Kubernetes, results[0].Kernel)
 	differences(&b, results)
 	failedTable(&b, results)
-	exclusionTable(&b, results)
-	skipTable(&b, results)
+	omittedTable(&b, results)
 	return b.String()
 }
 
 // differences lists what Sluice does not pass although the baseline does.
 func differences(b *strings.Builder, results []result) {
-	b.WriteString("\n## Tests that only kube-proxy passes\n\n")
-	none := true
+	var rows strings.Builder
 	for i, r := range results {
 		if r.Proxy == proxies[0] || i == 0 || results[i-1].Mode != r.Mode {
 			continue
 		}
 		for _, one := range missing(results[i-1], r) {
-			none = false
-			fmt.Fprintf(b, "- `%s`, in %s mode: %s.\n", one.Name, r.Mode, one.State)
+			fmt.Fprintf(&rows, "- `%s`, in %s mode: %s.\n", one.Name, r.Mode, one.State)
 		}
 	}
-	if none {
-		b.WriteString("None.\n")
+	if rows.Len() == 0 {
+		b.WriteString("Sluice passes every test that kube-proxy passes.\n")
+		return
 	}
+	b.WriteString("\nTests that only kube-proxy passes:\n\n" + rows.String())
 }
 
-func exclusionTable(b *strings.Builder, results []result) {
-	counts := map[string]int{}
+// omittedTable counts the tests that were excluded or skipped themselves, by their reason.
+func omittedTable(b *strings.Builder, results []result) {
+	counts, skips := map[string]int{}, map[string]map[string]bool{}
 	for name, states := range byName(results) {
 		if slices.Contains(states, excluded) {
 			counts[exclusionOf(name).reason]++
 		}
 	}
-	b.WriteString("\n## Excluded tests\n\nThese tests run with neither proxy.\n\n")
-	row(b, "Tests that …", "Pattern of the name", "Tests")
-	row(b, "---", "---", "---:")
-	for _, e := range exclusions {
-		row(b, e.reason, "`"+strings.ReplaceAll(e.pattern.String(), "|", `\|`)+"`", fmt.Sprint(counts[e.reason]))
-	}
-}
-
-func skipTable(b *strings.Builder, results []result) {
-	reasons := map[string]string{}
 	for _, r := range results {
 		for _, one := range r.Tests {
-			if one.State == skipped {
-				reasons[one.Name] = one.Message
+			if one.State != skipped {
+				continue
 			}
+			if skips[one.Message] == nil {
+				skips[one.Message] = map[string]bool{}
+			}
+			skips[one.Message][one.Name] = true
 		}
 	}
-	if len(reasons) == 0 {
-		return
+	b.WriteString("\nTests that are excluded, or skip themselves in at least one mode:\n\n")
+	row(b, "Tests that …", "Tests")
+	row(b, "---", "---:")
+	for _, e := range exclusions {
+		row(b, e.reason, fmt.Sprint(counts[e.reason]))
 	}
-	b.WriteString("\n## Skipped tests\n\nThese tests skip themselves on this cluster.\n\n")
-	row(b, "Test", "Reason that the test gives")
-	row(b, "---", "---")
-	for _, name := range slices.Sorted(maps.Keys(reasons)) {
-		row(b, "`"+name+"`", "`"+strings.ReplaceAll(reasons[name], "|", `\|`)+"`")
+	for _, reason := range slices.Sorted(maps.Keys(skips)) {
+		row(b, "skip themselves: `"+strings.ReplaceAll(reason, "|", `\|`)+"`", fmt.Sprint(len(skips[reason])))
 	}
 }
 
@@ -159,7 +155,6 @@ func byName(results []result) map[string][]string {
 
 // failedTable lists the tests that failed with a proxy, with all results.
 func failedTable(b *strings.Builder, results []result) {
-	b.WriteString("\n## Failed tests\n\n")
 	header := []string{"Test"}
 	for _, r := range results {
 		header = append(header, r.Proxy+", "+r.Mode)
@@ -172,9 +167,9 @@ func failedTable(b *strings.Builder, results []result) {
 		}
 	}
 	if len(rows) == 0 {
-		b.WriteString("None.\n")
 		return
 	}
+	b.WriteString("\nFailed tests:\n\n")
 	row(b, header...)
 	row(b, slices.Repeat([]string{"---"}, len(header))...)
 	for _, cells := range rows {
