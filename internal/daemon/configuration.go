@@ -19,15 +19,15 @@ import (
 type configuration struct {
 	// current is the configuration, with the verbosity that a client may have set since.
 	current atomic.Pointer[config.Config]
-	// handed are the changes that this server was made for; nil for the first one.
+	// handed are the changes of the configuration for which this server was made; nil for the first server.
 	handed []config.Change
 	loaded atomic.Pointer[loaded]
 	// pending is the change that this server does not apply (reload: off); nil without one.
 	pending atomic.Pointer[pendingChange]
 }
 
-// loaded is the outcome of the last look at the file: the hash of the configuration that is applied, and when the file
-// last was valid, or was applied. Failed says that it has changed since, and was rejected.
+// loaded is the result of the last read of the file: the hash of the applied configuration, and when a file was last
+// accepted. failed means that the file has changed since and was rejected.
 type loaded struct {
 	hash   string
 	at     time.Time
@@ -86,7 +86,7 @@ func (c *configuration) findings() []state.Finding {
 }
 
 // follow applies changes of the configuration file until there is a successor, or reports them (reload: off). Only one
-// goroutine calls it; the context of the process is for the successor.
+// goroutine calls it; the successor gets the context of the process.
 func (s *server) follow(ctx, process context.Context, updates <-chan config.Update) {
 	for ctx.Err() == nil && s.successor == nil {
 		select {

@@ -19,7 +19,7 @@ import (
 // holderAgain is the pause before the holder of an address is looked up and reported again.
 const holderAgain = time.Minute
 
-// portConflicts knows which addresses of this process other processes hold.
+// portConflicts records the listen addresses of this process that other processes hold.
 type portConflicts struct {
 	log *zap.Logger
 	// handing reports whether another proxy is handing its addresses over.

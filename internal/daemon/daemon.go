@@ -1,22 +1,22 @@
-// Package daemon is the process that serves: it turns a configuration into a running proxy with
-// everything around it, and replaces that when the configuration changes. The packages below it
-// have the parts that other commands share, or that need no process:
+// Package daemon runs the proxy process: it turns a configuration into a running proxy with its HTTP servers, metrics
+// and events, and replaces them when the configuration changes. The packages below it contain code that other commands
+// share, or that needs no running proxy:
 //
 //	config      flags and files
 //	setup       the options, the backend and the node of a configuration
 //	feed        where Services come from
 //	inspection  answers about a running proxy
-//	part        what a part of the process is: traces, flows, selftest, balance, offload are some
-//	preflight, plan, offline   the commands without one
+//	part        the type of a component of the process: traces, flows, selftest, balance, offload and others
+//	preflight, plan, offline   the commands that need no running proxy
 //
 // Here, each type owns one thing:
 //
 //	Options        the flags and the file, and hooks
 //	lifetime       what outlives a server: the log and the claim to the rules (owner)
 //	server         the proxy for one configuration, and its successor
-//	parts          everything but the proxy, as a list: a new capability is a directory and a line in it
+//	parts          the components around the proxy, as a list: a new one needs a directory and a line in the list
 //	handover       how a server follows another one
-//	portConflicts  who holds the addresses of the HTTP servers
+//	portConflicts  the addresses of the HTTP servers that other processes hold
 package daemon
 
 import (
@@ -44,13 +44,13 @@ type lifetime struct {
 	socket *inspection.Socket
 	// forwarders serve in userspace mode, whichever server is running.
 	forwarders *backend.Forwarders
-	// tallies have what nftables mode has counted, whichever server is running.
+	// tallies contain the counts of nftables mode, whichever server is running.
 	tallies *backend.Tallies
 	// events are remembered, whichever server is running.
 	events *events.Memory
 	// offer is made when another process takes over from this one; nil before.
 	offer *peer.Offer
-	// sockets wait for the next server, in any mode.
+	// sockets are the listening sockets that the next server takes over, in any mode.
 	sockets   *relay.Sockets
 	readiness *readiness
 	unlanded  unlanded
@@ -75,8 +75,8 @@ func (l *lifetime) end() {
 	l.owner.lock.Release()
 }
 
-// Run serves until the context ends. It runs one server after the other: a server ends
-// when its configuration changes and a successor takes over. The options are loaded.
+// Run serves until the context ends. It runs one server after the other: a server ends when its configuration changes
+// and a successor takes over. The options must be loaded.
 func Run(ctx context.Context, o *Options, open feed.Opener) error {
 	limitGarbage()
 	log, err := logging.New(o.Log())
@@ -116,7 +116,7 @@ func Run(ctx context.Context, o *Options, open feed.Opener) error {
 	return nil
 }
 
-// leaves says what is left when the process ends.
+// leaves describes what remains when the process ends.
 func (l *lifetime) leaves(sandboxed bool) string {
 	switch {
 	case sandboxed:

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// digestOf returns a number for the objects of a Service, as far as the proxy reads them. Processes of different
-// releases compare it: fields without a value do not count, so a new field does not change the digests of the Services
-// that do not use it.
+// digestOf returns a hash of those fields of a Service's objects that the proxy reads. Processes of different releases
+// compare it: fields without a value do not count, so a new field does not change the digests of the Services that do
+// not use it.
 func digestOf(known service.Snapshot) uint64 {
 	sum := fnv.New64a()
 	if known.Spec != nil {
@@ -38,7 +38,7 @@ func digestOf(known service.Snapshot) uint64 {
 		}{s.Name, s.Family, s.Ports, s.Weight, s.Drains, len(s.Endpoints)})
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			_, _ = fmt.Fprintf(sum, "%v %v %v %v %q\n", e.Addr, e.Ready, e.Serving, e.Terminating, *e.Where()) // a hash takes all
+			_, _ = fmt.Fprintf(sum, "%v %v %v %v %q\n", e.Addr, e.Ready, e.Serving, e.Terminating, *e.Where()) // cannot fail
 		}
 	}
 	return sum.Sum64()

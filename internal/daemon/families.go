@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// unservedFamily knows whether the Node has an InternalIP of a family that this server does not serve. The start ends
-// with an error then, but the Node may be unknown at the start, or get the address later.
+// unservedFamily checks whether the Node has an InternalIP of a family that this server does not serve. If so at
+// startup, the startup fails, but the Node may be unknown then, or get the address later.
 type unservedFamily struct {
 	backend *setup.Backend
 	// node returns the Node object as it is now; nil if it is unknown.

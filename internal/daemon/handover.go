@@ -19,24 +19,24 @@ import (
 
 // How userspace mode begins and ends without a new connection being lost.
 //
-// Another mode's rules translate a connection by its first packet, as far as the kernel tracks
-// connections, and the kernel forgets how to with the last rule. So Sluice preserves
-// connections (backend.PreserveConnections) for some time around a change of the mode. A successor in
-// userspace mode, a server of this process or another process, takes the listening sockets over.
+// Another mode's rules translate a connection at its first packet, if the kernel tracks connections. The kernel stops
+// translating it when the last such rule is removed. So Sluice preserves connections (backend.PreserveConnections) for
+// some time around a change of the mode. The listening sockets pass to the next server of this process, or to the next
+// process.
 const (
-	// trackedAfter is how long connections to forwarders are tracked before rules come: one of
-	// which no packet passes meanwhile is cut by them.
+	// trackedAfter is how long the kernel tracks connections to forwarders before rules are written. The rules cut a
+	// connection that carries no packet in this time.
 	trackedAfter = time.Second
-	// settleMin and settleMax are how long former forwarders serve once others do: until their TCP
-	// connections have ended, and new UDP clients have an answer.
+	// settleMin and settleMax bound how long previous forwarders serve after new connections go elsewhere: until their
+	// TCP connections have ended, and new UDP clients have a reply.
 	settleMin, settleMax = time.Second, 5 * time.Second
-	// heldFor is how long translated connections go on in userspace mode.
+	// heldFor is how long userspace mode preserves connections that another mode's rules translated.
 	heldFor = 15 * time.Minute
 	// passingMax bounds the wait for the rules of a process that takes over.
 	passingMax = 30 * time.Second
 )
 
-// handover takes over from what has served before a server, and lets the next one take over.
+// handover lets a server take over from the previous server or process, and the next one from this server.
 type handover struct {
 	options *Options
 	life    *lifetime
@@ -44,21 +44,20 @@ type handover struct {
 	node    proxy.NodeSettings
 	sysctls sysctl.Files
 	log     *zap.Logger
-	// former are the forwarders of a server that this one follows, which serve until its own rules
-	// are applied; empty in userspace mode.
+	// former are the forwarders of the previous server, which serve until the rules of this one are applied; empty in
+	// userspace mode.
 	former *backend.Forwarders
-	// remote is the connection to a process that this one follows, which serves until it is closed;
-	// nil without one.
+	// remote is the connection to the previous process, which serves until the connection is closed; nil without one.
 	remote io.Closer
 }
 
-// follow takes the forwarders over that have served until now. If this server forwards itself, they go on
-// under its configuration.
+// follow takes over the forwarders of the previous server. If this server is in userspace mode too, they continue with
+// its configuration.
 func (h *handover) follow() {
 	if h.mode.Forwards {
 		h.former = &backend.Forwarders{}
 		h.options.SetARP(h.sysctls, h.log)
-		// The source drops denied endpoints; this holds for any that reach a forwarder nevertheless.
+		// The source drops denied endpoints; this check catches any that reach a forwarder nevertheless.
 		h.life.forwarders.Configure(h.options.Addresses(), int(h.options.Sluice.Userspace.ConnectionsPerClient))
 		return
 	}
@@ -66,7 +65,7 @@ func (h *handover) follow() {
 	h.former.Share(h.life.sockets, netip.Addr.IsLoopback) // where nftables mode listens, too
 }
 
-// receive takes over what another process that has served until now passes on.
+// receive takes over the listening sockets that the previous process passes on.
 func (h *handover) receive(ctx context.Context) {
 	passed, done, err := h.life.owner.lock.Receive()
 	if err != nil {
@@ -91,14 +90,14 @@ func (h *handover) receive(ctx context.Context) {
 	}
 }
 
-// trackFormer lets connections to the forwarders of a former server go on.
+// trackFormer preserves connections to the forwarders of the previous server.
 func (h *handover) trackFormer(ctx context.Context) {
 	if h.former.Any() {
 		h.track(ctx)
 	}
 }
 
-// track lets connections to former forwarders go on when the rules of this mode come.
+// track preserves connections to previous forwarders when the rules of this mode are written.
 func (h *handover) track(ctx context.Context) {
 	if err := backend.PreserveConnections(); err != nil {
 		h.log.Info("cannot preserve open connections across the mode change; closing them", zap.Error(err))
@@ -110,9 +109,9 @@ func (h *handover) track(ctx context.Context) {
 // follows reports whether forwarders of another mode or process still serve.
 func (h *handover) follows() bool { return h.former.Any() || h.remote != nil }
 
-// settle lets the last connections to former forwarders end. Until then, the local addresses stay.
-// With them, a process of the node connects from the address of the Service itself; answers come
-// back only if the rules masquerade it, which takes a range of pods.
+// settle lets the last connections to previous forwarders end. Until then, the local addresses stay. With them, a
+// process of the node connects from the Service's own address. It gets replies only if the rules masquerade that
+// address, which needs a range of pods.
 func (h *handover) settle(ctx context.Context) {
 	if h.mode.Forwards || !h.follows() || !h.node.MasqueradesNode() {
 		return
@@ -120,17 +119,17 @@ func (h *handover) settle(ctx context.Context) {
 	settle(ctx, h.former, settleMin, false, h.log)
 }
 
-// settle waits for replies to clients of forwarders that no rule points to. conntrack entries would still lead a UDP
-// client that reuses a source port here: those of earlier requests, and those that a reply makes after the rules. So
-// they are deleted until there are none. Shared says that another process serves new clients at the same sockets, and
-// that they have entries, too.
+// settle waits for replies to clients of forwarders that no rule points to. conntrack entries of earlier requests, and
+// those that a reply makes after the rules were written, would still send a UDP client that reuses a source port to
+// these forwarders. So settle deletes them until there are none. shared means that another process serves new clients
+// at the same sockets, so there may always be some.
 func settle(ctx context.Context, former *backend.Forwarders, atLeast time.Duration, shared bool, log *zap.Logger) {
 	began := time.Now()
 	sleep.For(ctx, atLeast)
 	var failed error
 	for former.Any() && ctx.Err() == nil && time.Since(began) < settleMax {
 		sleep.For(ctx, settleMin/10) // a datagram may not have been read yet
-		busy := former.Busy() > 0    // asked before: the next reply makes another entry
+		busy := former.Busy() > 0    // read first: a later reply makes another entry
 		var deleted int
 		if deleted, failed = former.Forget(ctx); !busy && (deleted == 0 || shared) {
 			break
@@ -149,7 +148,7 @@ func (h *handover) dismiss() {
 	}
 }
 
-// leave ends former forwarders once nothing leads to them. Node ports were open all the time.
+// leave ends previous forwarders once no rule points to them. Node ports were open all the time.
 func (h *handover) leave(ctx context.Context) {
 	settle(ctx, h.former, 0, false, h.log)
 	if err := h.former.Leave(ctx); err != nil {
@@ -158,8 +157,8 @@ func (h *handover) leave(ctx context.Context) {
 	h.dismiss()
 }
 
-// release ends what holds connections: immediately, or in userspace mode when they had time to end.
-// Replaced says that another mode's rules have been removed.
+// release stops preserving connections: immediately, or in userspace mode when they had time to end. replaced means
+// that another mode's rules have been removed.
 func (h *handover) release(ctx context.Context, replaced bool) {
 	if h.mode.Forwards {
 		if replaced {
@@ -175,8 +174,8 @@ func (h *handover) release(ctx context.Context, replaced bool) {
 	}
 }
 
-// untranslate lets UDP clients that keep their socket come here, once questions that the rules have
-// translated are answered. The end of this server does not prevent it, since no later one would.
+// untranslate sends UDP clients that keep their socket to the forwarders, once requests that the rules translated have
+// replies. It runs even if this server ends, because no later server does it.
 func (h *handover) untranslate(ctx context.Context) {
 	sleep.For(ctx, settleMax)
 	if err := h.life.forwarders.Untranslate(context.WithoutCancel(ctx)); err != nil {
@@ -197,8 +196,7 @@ func (h *handover) offerSockets() {
 	h.life.offer = offer
 }
 
-// passOn passes the listening sockets on if that was offered, and serves until the other process
-// does.
+// passOn passes the listening sockets on if offerSockets made an offer, and serves until the other process does.
 func (l *lifetime) passOn() {
 	if l.offer == nil {
 		return

@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// healthPart judges this node.
+// healthPart reports the health of this node.
 func (s *server) healthPart() *part.Part {
 	const finding, services, without = "sluice_health_finding", "sluice_services", "sluice_services_without_endpoints"
 	var stopping atomic.Pointer[time.Time] // when the server was told to stop
@@ -78,7 +78,7 @@ func (s *server) counts() *state.Counts {
 	return &all
 }
 
-// eligible returns the Node for health. Without a cluster, an unknown Node is no reason to avoid this one.
+// eligible returns the Node for health's eligibility check. Without a cluster, an unknown Node is eligible.
 func (s *server) eligible() *service.NodeObject {
 	known := s.host.NodeObject()
 	if known == nil && s.feed.Client == nil {
@@ -151,7 +151,7 @@ func (s *server) healthServer(field, address string) *web.Server {
 	})
 }
 
-// answered counts an answer about health.
+// answered counts a response of the health server.
 func (s *server) answered(path string, code int) {
 	if path == "/livez" {
 		s.answers.Metrics.Livez(code)

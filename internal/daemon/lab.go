@@ -19,12 +19,12 @@ import (
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// Lab is what surrounds a proxy in a sandbox: optionally a client and the endpoints that the
-// manifests name, and the lines that tell the user how to look. It sets hooks of the Options.
+// Lab is the environment of a proxy in a sandbox: optionally a client and the endpoints that the manifests name, and
+// printed instructions for inspecting it. It sets hooks of the Options.
 type Lab struct {
 	// Dir is the directory of the manifests.
 	Dir string
-	// TestPods asks for the network. Without it, there are only the lines.
+	// TestPods adds the client and the endpoints. Without it, there are only the instructions.
 	TestPods bool
 	Out      io.Writer
 	// Page is a listener of the host for the web UI; nil for none.
@@ -71,8 +71,8 @@ func (l *Lab) begin(ctx context.Context, o *Options, log *zap.Logger) (end func(
 	}, nil
 }
 
-// nodeAddresses returns the addresses of the Node in the manifests. The follower of the manifests reports rejected
-// files and keeps the others, as this does.
+// nodeAddresses returns the addresses of the Node in the manifests. It skips rejected files, which the follower of the
+// manifests reports.
 func nodeAddresses(dir, name string) []netip.Addr {
 	cache, _ := manifest.Load(dir, name, source.Options{})
 	if cache == nil || cache.Node() == nil {
@@ -81,7 +81,7 @@ func nodeAddresses(dir, name string) []netip.Addr {
 	return cache.Node().Addresses
 }
 
-// update notes what has happened, and prints the lines when everything has.
+// update applies a change to the state, and prints the instructions once the rules are applied and the pods answer.
 func (l *Lab) update(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +98,7 @@ func (l *Lab) update(change func()) {
 	}
 }
 
-// tell prints how to look.
+// tell prints the instructions.
 func (l *Lab) tell(target netip.AddrPort) {
 	pid := os.Getpid()
 	inside := "  " + program() + " sandbox exec -- "
@@ -136,7 +136,7 @@ func (l *Lab) tell(target netip.AddrPort) {
 	fmt.Fprint(l.Out, text.String())
 }
 
-// program is how to call this program from anywhere, as far as it was called so.
+// program returns a command that starts this program from any directory.
 func program() string {
 	if name := os.Args[0]; !strings.Contains(name, "/") || filepath.IsAbs(name) {
 		return name

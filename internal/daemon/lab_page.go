@@ -39,7 +39,7 @@ func (l *Lab) pageAddress() string {
 	return "http://" + listener.Addr().String() + ui.Path
 }
 
-// pageServer makes the server of the web UI outside the sandbox. It answers for addresses and localhost only.
+// pageServer makes the server of the web UI outside the sandbox. It accepts only IP addresses and localhost as Host.
 func (s *server) pageServer(l *Lab) *web.Server {
 	mux := http.NewServeMux()
 	mux.Handle(ui.Path, ui.Handler(inspect.Handler(s.options.Version, s.answers), s.answers))

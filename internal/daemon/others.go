@@ -15,7 +15,7 @@ import (
 // othersRetry is the pause between two attempts to remove the rules of other modes.
 const othersRetry = time.Minute
 
-// others knows whether rules of another proxy or mode may still send connections of this node, whichever server is running.
+// others records whether rules of another proxy or mode may still send connections of this node. It outlives servers.
 type others struct {
 	mu sync.Mutex
 	// kind is that of the server for which err holds.
@@ -28,7 +28,7 @@ var (
 	errOthersStay   = errors.New("rules of another proxy or mode may still send connections; Sluice cannot remove them, see its log")
 )
 
-// begin is called before a server serves. One that follows a server of the same kind inherits what is known.
+// begin is called before a server serves. A server that follows one of the same kind inherits its result.
 func (o *others) begin(kind string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -40,21 +40,21 @@ func (o *others) begin(kind string) {
 // ended notes the end of an attempt to remove the rules.
 func (o *others) ended(err error) {
 	if err != nil {
-		err = errOthersStay // not its text: all clients of the health address may ask
+		err = errOthersStay // without the cause: all clients of the health address can read it
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err = err
 }
 
-// remain says why other rules may still send connections.
+// remain returns why other rules may still send connections; nil if they cannot.
 func (o *others) remain() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// kind tells servers apart whose rules do not replace each other.
+// kind is equal for servers whose rules replace each other.
 func (s *server) kind() string { return string(s.backend.Mode.Name) + " " + string(s.backend.Variant) }
 
 // cleanUpOthers removes what other backends left, once the rules of this one are applied. It removes nothing if the Node
@@ -89,7 +89,7 @@ func (s *server) cleanUpOthers(ctx context.Context) error {
 }
 
 // cleanedUp handles the end of an attempt, and reports whether another one would find nothing else. A failure is logged
-// when it differs from the last one, which said has.
+// if it differs from the last logged one, which is in said.
 func (s *server) cleanedUp(ctx context.Context, err error, said *string) (ended bool) {
 	ended = err == nil || errors.Is(err, fs.ErrPermission)
 	if err == nil || ctx.Err() == nil { // otherwise the next server does it

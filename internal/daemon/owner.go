@@ -16,8 +16,8 @@ import (
 // closing its sockets: it stops its HTTP servers last.
 const handingOver = 10 * time.Second
 
-// owner is this process's claim to the rules of its network namespace. It outlives
-// servers: a hand-over inside the process keeps the lock.
+// owner is this process's claim to the rules of its network namespace. It outlives servers: a reload inside the process
+// keeps the lock.
 //
 // Invariant: one process in a network namespace reads and writes rules. Others prepare
 // everything else, and wait (docs/adr/0016-single-writer-lock.md).
@@ -32,7 +32,7 @@ type owner struct {
 	standby health.Standby
 	// began is when this process found the lock taken; zero if it did not.
 	began time.Time
-	// arrived says that the first rules are applied.
+	// arrived is set once the first rules are applied.
 	arrived bool
 	// without is why this process serves without the lock; empty if it does not.
 	without string
@@ -100,7 +100,7 @@ func (o *owner) meet(holder peer.Holder) bool {
 		return false
 	}
 	if o.owns() {
-		return false // a proxy has followed a stranger
+		return false // it serves without the lock, which passed from a foreign process to a proxy
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

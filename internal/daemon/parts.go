@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// newParts makes everything outside the core. Listeners and observers are called in the order of this list.
+// newParts makes the components around the proxy. Listeners and observers are called in the order of this list.
 func (s *server) newParts() error {
 	table := s.tablePart()
 	counts, err := s.metricsPart()
@@ -69,7 +69,7 @@ func (s *server) newParts() error {
 	return nil
 }
 
-// runParts runs the parts, each from its moment on.
+// runParts runs the parts, each from the moment on that its When names.
 func (s *server) runParts(ctx context.Context, group *errgroup.Group) {
 	moments := map[part.When]<-chan struct{}{part.Owned: s.life.owner.mayWrite, part.Synced: s.proxy.FirstSync()}
 	for _, p := range s.parts {
@@ -158,7 +158,7 @@ func (s *server) usagePart() *part.Part {
 	}
 }
 
-// followServices follows what /readyz answers by.
+// followServices follows the Services that decide the answer of /readyz.
 func (s *server) followServices(ctx context.Context) {
 	s.life.readiness.run(ctx, &followedServices{s.proxy.Keys, s.proxy.Snapshot, s.answers.Book.Unfollowed})
 }
@@ -173,7 +173,7 @@ func (s *server) awaitRules(ctx context.Context) {
 	s.life.owner.wait(ctx, func() { s.handover.receive(ctx) })
 }
 
-// answerQuestions shows the answers of this server on the socket: of two proxies on a node, the one that serves has it.
+// answerQuestions lets this server answer on the socket. Of two proxies on a node, the one that serves owns the socket.
 func (s *server) answerQuestions(context.Context) {
 	s.life.socket.Show(inspection.SocketPath(&s.options.Options), inspect.Handler(s.options.Version, s.answers))
 }

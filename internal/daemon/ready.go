@@ -20,31 +20,31 @@ import (
 )
 
 const (
-	// settling is how long after the first sync a Service counts that this process does not follow, and how long the
-	// objects of a Service stay unchanged until it is known whether a process follows them.
+	// settling is how long after the first sync a Service that this process does not follow counts, and how long the
+	// objects of a Service must be unchanged before this process is known to follow them.
 	settling = time.Minute
-	// readyAgain is the interval between two looks at the Services that are not followed.
+	// readyAgain is the interval between two checks of the Services that are not followed.
 	readyAgain = time.Second
-	// heldFile has the names of the Services that are not followed, and followedFile the digests of the objects of
+	// heldFile contains the names of the Services that are not followed, and followedFile the digests of the objects of
 	// all others. Both are for the next process.
 	heldFile, followedFile = "held.json", "followed.json"
 )
 
-// readiness knows whether this process follows at least the Services that the one before it followed: a rollout goes
-// on by it. It outlives servers.
+// readiness checks whether this process follows at least the Services that the previous process followed: if so, a
+// rollout continues. It outlives servers. A Service is not followed if its changes are not applied (Book.Unfollowed).
 //
-// Invariant: a Service counts only while its objects are exactly those that the process before followed, and only if it
-// was not followed within settling after the first sync. So a tenant can neither stop a rollout with a Service that is
-// not followed because of its objects, nor make a ready node unready.
+// Invariant: a Service counts only while its objects are exactly those that the previous process followed, and only if
+// it was not followed within settling after the first sync. So a tenant can neither stop a rollout with a Service that
+// is not followed because of its objects, nor make a ready node unready.
 type readiness struct {
 	dir string
 	log *zap.Logger
 
 	// The first fields belong to run; servers run one after another.
 
-	// followed has the digests of what the server before followed, by the name of the Service.
+	// followed contains the digests of the Services that the previous server followed, by name.
 	followed map[string]uint64
-	// before are the Services that the server before did not follow; nil until load. From settling on, they are those of this server.
+	// before are the Services that the previous server, and after settling this one, did not follow; nil until load.
 	before map[string]bool
 	// quiet is when the first sync was complete, or the last time that a Service counted.
 	quiet time.Time
@@ -58,11 +58,11 @@ type readiness struct {
 	counting map[string]health.Affected
 }
 
-// followedServices is what a readiness knows of the Services of a server. Its functions may be called at any time.
+// followedServices gives a readiness access to the Services of a server. Its functions may be called at any time.
 type followedServices struct {
 	// keys lists the Services. It walks all of them.
 	keys func() []service.Key
-	// known returns what the API says about a Service.
+	// known returns the state of a Service in the API.
 	known func(service.Key) service.Snapshot
 	// held returns the Services that the server does not follow, and service.Node for rules of the node itself.
 	held func() map[service.Key]health.Affected
@@ -70,7 +70,7 @@ type followedServices struct {
 
 func newReadiness(dir string, log *zap.Logger) *readiness { return &readiness{dir: dir, log: log} }
 
-// load reads what the process before recorded. It has ended: this one has the rules.
+// load reads the files of the previous process, which has ended: this process owns the rules.
 func (r *readiness) load() {
 	r.before = map[string]bool{}
 	var names []string
@@ -108,12 +108,12 @@ func (r *readiness) run(ctx context.Context, s *followedServices) {
 		}
 		sleep.For(ctx, readyAgain)
 	}
-	maps.Copy(held, s.held()) // the actors that stop forget that they failed
+	maps.Copy(held, s.held()) // actors that have stopped no longer report failures
 	r.remember(now, held, s)
 }
 
-// look judges the Services that are not followed now. It returns those that count. Settled reports whether none counts,
-// and none will. Then names are all of them if they have changed, and otherwise nil.
+// look returns those of the Services not followed now that count. settled reports whether none counts, and none will.
+// If so, names lists all Services that are not followed if these have changed, and is nil otherwise.
 func (r *readiness) look(now time.Time, held map[service.Key]health.Affected, known func(service.Key) service.Snapshot) (counting map[string]health.Affected, names []string, settled bool) {
 	if len(r.counting) > 0 {
 		r.quiet = now
@@ -139,8 +139,8 @@ func (r *readiness) look(now time.Time, held map[service.Key]health.Affected, kn
 	return nil, slices.Sorted(maps.Keys(before)), true
 }
 
-// remember records what this server follows for the next one. What counts against this server counts against the next
-// one. What changed a moment ago is not known to be followed.
+// remember records for the next server which Services this one follows. A Service that counts against this server, or
+// that changed too recently to be known as followed, keeps its previous digest.
 func (r *readiness) remember(synced time.Time, held map[service.Key]health.Affected, s *followedServices) {
 	now := time.Now()
 	followed, before := map[string]uint64{}, map[string]bool{}
@@ -165,14 +165,14 @@ func (r *readiness) remember(synced time.Time, held map[service.Key]health.Affec
 	r.write(followedFile, followed)
 }
 
-// count publishes what counts.
+// count publishes the Services that count.
 func (r *readiness) count(synced time.Time, counting map[string]health.Affected) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.synced, r.counting = synced, counting
 }
 
-// next makes the server that follows wait for its own first sync.
+// next makes readiness wait for the first sync of the next server.
 func (r *readiness) next() {
 	r.count(time.Time{}, nil)
 }
@@ -194,8 +194,8 @@ func (r *readiness) write(file string, content any) {
 	}
 }
 
-// ready returns what /readyz answers. A process on standby is ready: in a rollout with maxSurge, the previous process ends
-// only then.
+// ready returns what /readyz answers. A process on standby is ready: in a rollout with maxSurge, the previous process
+// ends only when this one is ready.
 func (s *server) ready() health.Readiness {
 	if s.life.owner.waiting().For != "" {
 		return health.Readiness{}

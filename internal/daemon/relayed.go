@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// relayed returns what userspace mode has passed on for a Service.
+// relayed returns the traffic that userspace mode forwarded for a Service.
 func (l *lifetime) relayed(key service.Key) service.PerFamily[*traffic.ServiceTally] {
 	return l.forwarders.Registry().Traffic(key)
 }
 
-// relayTotals returns what userspace mode has passed on since it began.
+// relayTotals returns the traffic that userspace mode forwarded since it began.
 func (l *lifetime) relayTotals() metrics.Relay {
 	made := metrics.Relay{
 		Connects: make(map[float64]uint64), Open: map[string]uint64{"tcp": 0, "udp": 0},

@@ -61,8 +61,7 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 	return next, nil
 }
 
-// reassert sets the state that the process or the node has only one of, after a
-// successor could not be made.
+// reassert restores the process-wide and node-wide settings of this server after a successor could not be made.
 func (s *server) reassert() error {
 	err := s.life.log.Set(s.configuration.current.Load().Log())
 	err = errors.Join(err, metricsProcess(s.options).Set())

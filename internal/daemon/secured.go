@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// protection is what protects endpoints that other hosts reach. The zero value does nothing.
+// protection protects the HTTP endpoints that other hosts reach. The zero value does nothing.
 type protection struct {
 	// on keeps details of health from other hosts.
 	on bool
@@ -28,7 +28,7 @@ type protection struct {
 	certificates *security.Certificates
 	// reviews is nil if everyone gets answers.
 	reviews *security.Reviews
-	// inspection protects the inspection address; nil if it does not.
+	// inspection protects the inspection address; nil if that is not protected.
 	inspection *protection
 }
 
@@ -75,7 +75,7 @@ func (s *server) newReviews(ctx context.Context, without, name string, at securi
 	return security.NewReviews(client, at)
 }
 
-// certificates makes those of an address.
+// certificates makes the certificates of an address.
 func (s *server) certificates(address string, files security.Files) *security.Certificates {
 	host, _, _ := net.SplitHostPort(address) // the configuration is checked
 	files.Name, files.Address = s.host.Node.Name, net.ParseIP(host)
@@ -124,7 +124,7 @@ func (p *protection) pages(pages http.Handler, monitor *health.Monitor) http.Han
 	return p.reviews.Guard(site)
 }
 
-// details reports whether a request for details of health may have them: Guard reviewed each one, or it is of this host.
+// details reports whether a request may get details of health: Guard has reviewed it, or it comes from this host.
 func (p *protection) details(r *http.Request) bool { return p.reviews != nil || web.OnHost(r) }
 
 // health keeps details from other hosts, which get them from the guarded pages.

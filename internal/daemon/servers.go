@@ -45,8 +45,8 @@ func (s *server) servers() (all []*web.Server) {
 	return all
 }
 
-// inspectionServer makes the server that answers kubectl sluice. It takes any Host header: the API server, which passes
-// the questions on, leaves its own name in it.
+// inspectionServer makes the server that answers kubectl sluice. It accepts any Host header, because the API server
+// forwards requests with its own name in it.
 func (s *server) inspectionServer(address string) *web.Server {
 	return web.NewServer(web.ServerConfig{
 		Name: "inspection address " + address, Address: address, Log: s.log,
@@ -61,7 +61,7 @@ func (s *server) inspectionServer(address string) *web.Server {
 	})
 }
 
-// metricsPart counts.
+// metricsPart maintains the metrics.
 func (s *server) metricsPart() (*part.Part, error) {
 	o, b, life := s.options, s.backend, s.life
 	c := metrics.Config{
@@ -90,7 +90,7 @@ func (s *server) metricsPart() (*part.Part, error) {
 	return &part.Part{Name: "metrics", Listener: m}, err
 }
 
-// metricsProcess has the settings of metrics that a process has only one of.
+// metricsProcess returns the process-wide settings of metrics.
 func metricsProcess(o *Options) metrics.Process {
 	p := metrics.Process{
 		ShowHidden:       o.KubeProxy.ShowHiddenMetricsForVersion != "",

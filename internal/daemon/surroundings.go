@@ -26,14 +26,14 @@ import (
 )
 
 const (
-	// surroundingsEvery is the pause between two looks, and surroundingsShare the least ratio of a pause to a look.
+	// surroundingsEvery is the pause between two looks, and surroundingsShare the minimum ratio of a pause to a look.
 	surroundingsEvery, surroundingsShare = 10 * time.Second, 50
 	// surroundingsTime bounds a look.
 	surroundingsTime = 5 * time.Second
 )
 
-// surroundings watches what Services need of this node besides rules, and sets the kernel parameters again that this mode
-// needs. It runs beside the changes, and never waits for one.
+// surroundings checks what Services need from this node in addition to rules, and restores the kernel parameters that
+// this mode needs. It runs concurrently with changes, and never waits for one.
 type surroundings struct {
 	options *setup.Options
 	backend *setup.Backend
@@ -51,7 +51,7 @@ type surroundings struct {
 
 const chainsName = "sluice_foreign_base_chains"
 
-// surroundingsPart watches what Services need of the node.
+// surroundingsPart checks what Services need from the node.
 func (s *server) surroundingsPart() *part.Part {
 	around := &surroundings{options: &s.options.Options, backend: s.backend, seen: s.host.View, sysctls: s.sysctls, log: s.log,
 		every: cmp.Or(s.options.LookInterval, surroundingsEvery)}
@@ -66,14 +66,14 @@ func (s *server) surroundingsPart() *part.Part {
 	}
 }
 
-// look is what was found at one time.
+// look is the result of one look at the node.
 type look struct {
 	findings []state.Finding
 	chains   []needs.Chain
 }
 
-// run looks again and again until the context ends. It restores nothing before the first rules are applied: with them, it
-// is safe.
+// run looks again and again until the context ends. It restores nothing before the first rules are applied, because
+// restoring is safe only with them.
 func (s *surroundings) run(ctx context.Context, applied <-chan struct{}) {
 	for {
 		began, restore := time.Now(), false
@@ -118,7 +118,7 @@ func (s *surroundings) look(ctx context.Context, restore bool) {
 	s.latest.Store(now)
 }
 
-// restore sets again what another process changed of what this mode needs.
+// restore restores the kernel parameters that this mode needs and another process changed.
 func (s *surroundings) restore() (all []state.Finding) {
 	restored, failed := s.options.KeepSysctls(s.backend.Mode, s.sysctls)
 	for _, c := range restored {
@@ -130,8 +130,8 @@ func (s *surroundings) restore() (all []state.Finding) {
 	return all
 }
 
-// wants says what to look for: in userspace mode, only what is information, because that mode forwards itself. Services
-// need a family if the Node has an address of it; without a Node, IPv4 counts.
+// wants returns what to look for: in userspace mode, only what is informational, because that mode forwards connections
+// itself. Services need a family if the Node has an address of it; without a Node, IPv4 counts.
 func (s *surroundings) wants() needs.Wants {
 	w := needs.Wants{Read: s.sysctls.Read, Pods: s.options.HasPods(s.backend.Mode), Legacy: s.backend.Variant != iptkernel.Legacy}
 	if s.backend.Mode.Forwards {

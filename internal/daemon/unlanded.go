@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// unlandedFile has the names of the Services whose writes do not land, for the next process.
+	// unlandedFile contains the names of the Services whose writes do not land, for the next process.
 	unlandedFile = "unlanded.json"
-	// unlandedAgain is the interval between two looks at them. The process may be killed at any time.
+	// unlandedAgain is the interval between two records. The process may be killed at any time.
 	unlandedAgain = time.Second
 )
 
-// unlanded records the Services whose writes do not land, so that a process that follows, or is restarted meanwhile, tries
-// them last and alone.
+// unlanded records the Services whose writes do not land, so that the next process, also after a crash, tries them last
+// and alone.
 type unlanded struct {
 	file string
 	log  *zap.Logger
@@ -50,7 +50,7 @@ func (u unlanded) read() (keys []service.Key) {
 	return keys
 }
 
-// run records until the context ends. Before the first sync, what was recorded stays: it may not have been tried yet.
+// run records until the context ends. Until the first sync, it keeps earlier records: they may not have been tried yet.
 func (u unlanded) run(ctx context.Context, synced <-chan struct{}, unlanded func() []service.Key) {
 	former := map[service.Key]bool{}
 	for _, key := range u.read() {

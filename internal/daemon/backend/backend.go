@@ -1,6 +1,5 @@
-// Package backend builds the domains of a kernel backend: it probes what the node
-// offers, and assembles renderer, layout and writer of each family. It stands above the
-// root package: the daemon and the benchmarks call it. It also removes what
+// Package backend builds the domains of a kernel backend: it probes the features of the node, and assembles the
+// renderer, layout and writer of each family. The daemon and the benchmarks call it. It also removes the rules that
 // other modes left on the node.
 package backend
 
@@ -21,9 +20,9 @@ import (
 )
 
 // Build builds the domains of the requested mode and returns which one that is. ModeBest falls back to iptables if the
-// kernel lacks something that nftables mode needs, even for one family, if iptables mode serves all; choice keeps and logs
-// the decision. Any other error is final, because iptables mode would meet it too. The other modes serve only on request
-// and fall back to nothing. See NFTablesOptions.Whole for whole.
+// kernel lacks something that nftables mode needs, even for one family, if iptables mode serves all; choice keeps and
+// logs the decision. Any other error is final, because iptables mode would meet it too. The other modes serve only on
+// request and have no fallback. See NFTablesOptions.Whole for whole.
 func Build(
 	asked config.Mode, choice *Choice, build func(mode config.Mode, whole bool) ([]proxy.Domain, error),
 ) (config.Mode, []proxy.Domain, error) {
@@ -61,12 +60,12 @@ func (e *AdvisedError) Error() string { return e.Err.Error() + "\n" + e.Do }
 // Unwrap returns the error.
 func (e *AdvisedError) Unwrap() error { return e.Err }
 
-// Lacks has, by family, why a mode does not serve it.
+// Lacks contains, by family, the reason why a mode does not serve it.
 type Lacks = service.PerFamily[error]
 
-// eachFamily builds one domain per family. It logs and leaves out a family whose build
-// fails with a Missing error, and notes the error in lacks unless that is nil. If no family is left, the error says
-// what each lacks. With whole it leaves out only IPv6, where the node has none.
+// eachFamily builds one domain per family. It logs and leaves out a family whose build fails with a Missing error, and
+// notes the error in lacks unless that is nil. If no family is left, the error says what each lacks. With whole, it
+// leaves out only IPv6, and only on a node without IPv6.
 func eachFamily[Missing error](
 	log *zap.Logger, lacks *Lacks, whole bool, build func(service.Family) (proxy.Domain, error),
 ) ([]proxy.Domain, error) {
@@ -100,9 +99,8 @@ func eachFamily[Missing error](
 	return domains, nil
 }
 
-// Choice keeps and logs why a mode was chosen when the configuration names none. A node that
-// comes from iptables mode, kube-proxy's default, has to show that it has another mode now,
-// and how to keep the previous one.
+// Choice keeps and logs why a mode was chosen when the configuration names none. If the node ran iptables mode before,
+// kube-proxy's default, its log must show that the mode has changed, and how to keep the previous one.
 type Choice struct {
 	// Reach says where node ports answer, for example "node ports answer on all
 	// addresses".
@@ -116,8 +114,8 @@ type Choice struct {
 	Lacks  error
 }
 
-// formerTime bounds the search for former rules, which lists all of iptables: some
-// 50 ms on a fresh node, and a second or two where there are 50,000 rules.
+// formerTime bounds the search for rules of a previous iptables mode, which lists all iptables rules: some 50 ms on a
+// fresh node, and one or two seconds with 50,000 rules.
 const formerTime = 10 * time.Second
 
 // FindFormer looks for the rules of iptables mode, Sluice's or kube-proxy's, that served

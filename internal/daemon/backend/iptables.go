@@ -34,7 +34,7 @@ type IPTablesOptions struct {
 	PrivateLock bool
 	// Sysctls sets kernel parameters. The zero value does not record their former values.
 	Sysctls sysctl.Files
-	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	// Lacks, unless nil, receives the reason why a family is not served.
 	Lacks *Lacks
 	Log   *zap.Logger
 }
@@ -70,8 +70,8 @@ func PrepareIPTables(ctx context.Context, o IPTablesOptions) error {
 	return openLocalhost(ctx, found.Variant, o)
 }
 
-// openLocalhost lets node ports answer on 127.0.0.0/8, and keeps neighbors from the rest of it first: until the
-// first rules are written, an API server that does not answer may keep a proxy waiting.
+// openLocalhost lets node ports answer on 127.0.0.0/8. Before that, it protects the rest of this range from neighboring
+// hosts, because an API server that does not answer can delay the first rules.
 func openLocalhost(ctx context.Context, variant iptkernel.Variant, o IPTablesOptions) error {
 	_, err := iptkernel.EnsureRouteLocalnet(o.Sysctls, func() error {
 		if o.Sysctls.Planning() {
@@ -142,7 +142,7 @@ func iptablesDomain(
 	}
 	config := iptkernel.WriterConfig{Stages: stages(variant), Accounting: accounting}
 	if variant == iptkernel.NFT {
-		config.TurnSize = iptkernel.TurnSize // in the legacy variant each write takes as long as the table is large
+		config.TurnSize = iptkernel.TurnSize // in the legacy variant, each write rewrites the whole table
 	}
 	return proxy.Domain{
 		Name:     fmt.Sprintf("iptables-%s/%s", variant, family),

@@ -26,11 +26,11 @@ type IPVSOptions struct {
 	Variant string
 	// MasqueradeBit is the bit of the mark that asks for source NAT, 0 to 31.
 	MasqueradeBit uint
-	// Scheduler is the kernel's name of the scheduler of Services that ask for none.
+	// Scheduler is the kernel's name of the scheduler of Services that select none.
 	Scheduler string
 	// Excluded are ranges whose virtual servers belong to others.
 	Excluded []netip.Prefix
-	// DrainDeadline is how long endpoints that have left keep their connections, unless their Service says otherwise.
+	// DrainDeadline is how long removed endpoints keep their connections, unless their Service sets another time.
 	DrainDeadline time.Duration
 	// Timeouts are those of idle connections; 0 leaves them alone.
 	Timeouts ipvswire.Timeouts
@@ -41,10 +41,9 @@ type IPVSOptions struct {
 	// Sysctls are where kernel parameters are set. The zero value keeps no record of
 	// their former values.
 	Sysctls sysctl.Files
-	// DryRun changes nothing on the node, if Sysctls are to plan only: the domains are for
-	// reading.
+	// DryRun changes nothing on the node, provided that Sysctls only plan: the domains are only for reading.
 	DryRun bool
-	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	// Lacks, unless nil, receives the reason why a family is not served.
 	Lacks *Lacks
 	Log   *zap.Logger
 }
@@ -111,7 +110,7 @@ func ipvsDomain(
 	}, nil
 }
 
-// namedMax bounds the endpoints that one line names.
+// namedMax bounds the endpoints that one log line names.
 const namedMax = 10
 
 // cut logs endpoints whose connections may have been cut.
@@ -127,8 +126,8 @@ func cut(log *zap.Logger, domain string, c ipvskernel.Cut) {
 	log.Info("too many draining endpoints; closing connections of the oldest", append(fields, zap.Int("limit", c.Bound))...)
 }
 
-// IPVSTraffic makes a function that returns what the kernel has counted by virtual server, and with endpoints by
-// real server; nothing if it cannot be read. Node ports have each address of the node. One goroutine calls it.
+// IPVSTraffic makes a function that returns the kernel's counters by virtual server and, with endpoints, by real
+// server; nothing if they cannot be read. A node port counts at each address of the node. One goroutine calls it.
 func IPVSTraffic(endpoints bool) func(context.Context) service.PerFamily[*traffic.Reading] {
 	var grown traffic.Grown[traffic.Pair]
 	return func(ctx context.Context) (all service.PerFamily[*traffic.Reading]) {
@@ -152,7 +151,7 @@ func IPVSTraffic(endpoints bool) func(context.Context) service.PerFamily[*traffi
 	}
 }
 
-// IPVSOwnership is what IPVS mode has in iptables, Sluice's or kube-proxy's.
+// IPVSOwnership returns the chains and hooks that IPVS mode, Sluice's or kube-proxy's, owns in iptables.
 func IPVSOwnership() iptkernel.Ownership {
 	t := iptkernel.Ownership{
 		Owns: func(table iptrender.Table, chain string) bool { return ipvsrender.OwnsChain(string(table), chain) },

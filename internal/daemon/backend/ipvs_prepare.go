@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// PrepareIPVS sets the kernel parameters and timeouts that IPVS mode needs, and checks that
-// the kernel has the scheduler, which may load its module. It needs more privilege than
-// serving. What is set already stays.
+// PrepareIPVS sets the kernel parameters and timeouts that IPVS mode needs, and checks that the kernel has the
+// scheduler, which may load its module. It needs more privilege than serving. After an error, it does not undo what it
+// has set.
 func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	servers, err := ipvswire.OpenServers()
 	if err != nil {
@@ -29,7 +29,7 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 		return err
 	}
 	if o.DryRun {
-		return nil // trying the scheduler takes a virtual server
+		return nil // checking the scheduler may create a virtual server
 	}
 	if o.Sysctls.Planning() {
 		return hasScheduler(ctx, servers, o.Scheduler)
@@ -49,8 +49,7 @@ type Parameter struct{ Path, Value, Advice string }
 
 const adviceIPVS = "set it yourself, or run privileged"
 
-// Parameters are those of IPVS mode. Each network namespace has them once the kernel has
-// loaded IPVS.
+// Parameters returns those of IPVS mode. Each network namespace has them once the kernel has loaded IPVS.
 func (o *IPVSOptions) Parameters() []Parameter {
 	all := []Parameter{
 		// Without it, masquerading and the rules about marks miss what IPVS forwards.
@@ -67,13 +66,13 @@ func (o *IPVSOptions) Parameters() []Parameter {
 	return all
 }
 
-// StrictARP are the parameters of userspace mode.
+// StrictARP returns the parameters of userspace mode.
 func StrictARP() []Parameter {
 	return strictARP("set it yourself, run privileged, once is enough (--init-only), or do without (userspace.answerARP: true)")
 }
 
-// strictARP are the parameters that keep the host from answering ARP requests for addresses that the interface
-// does not have, and from sending some with such a source.
+// strictARP returns the parameters that keep the host from answering ARP requests for addresses that the interface does
+// not have, and from sending some with such a source.
 func strictARP(advice string) []Parameter {
 	return []Parameter{{"net/ipv4/conf/all/arp_ignore", "1", advice}, {"net/ipv4/conf/all/arp_announce", "2", advice}}
 }
@@ -135,7 +134,7 @@ const (
 	// reuseAsIs: a connection that reuses a port of one that is closing is
 	// scheduled again, immediately.
 	reuseAsIs reuse = iota
-	// reuseOff: it would be, but a second late, because its first packet is dropped.
+	// reuseOff: it keeps its endpoint. Scheduled again, it would be a second late, because its first packet is dropped.
 	reuseOff
 	// reuseUnknown: the parameter does not exist.
 	reuseUnknown

@@ -17,23 +17,23 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Keep says which modes' rules stay: that of the mode that serves, or none.
+// Keep selects the modes whose rules stay: the mode that serves, or none.
 type Keep struct{ NFTables, IPTables, IPVS, Userspace bool }
 
-// Sweep finds what the modes of Sluice or kube-proxy left on a node, and removes it. A start runs it once the rules of its
-// mode are applied: until then, the others serve. Rules of families that it does not name remain, except for those of IPVS
-// mode.
+// Sweep finds what the modes of Sluice or kube-proxy left on a node, and removes it. A starting proxy runs it once the
+// rules of its own mode are applied; until then, the others forward traffic. Rules of families that it does not name
+// remain, except for those of IPVS mode.
 //
 // Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would still catch what the rules do not,
 // because their addresses are local to the node. Rules of iptables mode in the other variant stay; the start warns about
 // them.
 type Sweep struct {
-	// Dry only looks, also at what stays. It changes nothing.
+	// Dry changes nothing, and reports also what stays.
 	Dry      bool
 	Keep     Keep
 	Families []service.Family
-	// Variant is the one of iptables that the mode which serves writes; empty if it writes none. Former are those that this
-	// process wrote before, of which nothing stays.
+	// Variant is the variant of iptables that the serving mode writes; empty if it writes none. Former are the variants
+	// that this process wrote before; none of their rules stay.
 	Variant iptkernel.Variant
 	Former  []iptkernel.Variant
 	// WithoutTables leaves out iptables, which takes seconds if it is large.
@@ -42,17 +42,17 @@ type Sweep struct {
 	found []Leftover
 }
 
-// Leftover is what is in one place of one mode. A plan as JSON has the place and what is there.
+// Leftover describes what one mode left in one place. The JSON of a plan contains the place and the description.
 type Leftover struct {
 	// Of is the place, such as "nftables/IPv4", and What describes what is there; empty if nothing is.
 	Of   string `json:"of"`
 	What string `json:"what"`
-	// Kept says that it stays for the mode that serves.
+	// Kept is set if it stays, because its mode serves.
 	Kept bool `json:"-"`
-	// Title has the columns of a table that lists such places, and Row the cells. A bool says whether something is there.
+	// Title contains the columns of a table of such places, and Row the cells. A bool is true if something is there.
 	Title string `json:"-"`
 	Row   []any  `json:"-"`
-	// removed is what the log says about its removal.
+	// removed is the log message about its removal.
 	removed string
 	fields  []zap.Field
 }
@@ -87,7 +87,7 @@ func (s *Sweep) Run(ctx context.Context) ([]Leftover, error) {
 	return append(s.found, first...), err
 }
 
-// servers sweeps IPVS, and iptables in its midst: the rules go before the sets that they look up.
+// servers sweeps IPVS, and iptables in between: rules must be removed before the sets that they look up.
 func (s *Sweep) servers(ctx context.Context) error {
 	if s.Keep.IPVS && !s.Dry {
 		return s.tables(ctx)
@@ -108,7 +108,7 @@ func (s *Sweep) servers(ctx context.Context) error {
 
 const removedRules = "rules of another mode removed"
 
-// tables sweeps both variants of iptables. Accounting objects go when no rule counts in them any more.
+// tables sweeps both variants of iptables. It removes accounting objects last, when no rule counts in them any more.
 func (s *Sweep) tables(ctx context.Context) error {
 	if s.WithoutTables {
 		return nil
@@ -224,8 +224,7 @@ func (s *Sweep) addresses(ctx context.Context, family service.Family) error {
 	return nil
 }
 
-// PreserveConnections keeps open connections as they are while rules come or go: those that rules have
-// translated, and those that none has.
+// PreserveConnections keeps open connections, translated or not, as they are while rules are added or removed.
 func PreserveConnections() error { return eachTable(nftkernel.PreserveConnections) }
 
 // StopPreserving ends the effect of PreserveConnections.

@@ -24,20 +24,20 @@ type NFTablesOptions struct {
 	MasqueradeBit uint
 	// CountEndpoints counts new connections by endpoint as well.
 	CountEndpoints bool
-	// HashSeed is what hashes of clients begin with.
+	// HashSeed is the seed of the hashes of clients.
 	HashSeed uint32
 	// Tallies are those of the process; nil for new ones.
 	Tallies *Tallies
 	// LocalPorts lets node ports of a family answer on 127.0.0.1 or ::1 too.
 	LocalPorts service.PerFamily[bool]
-	// Sockets of a former mode are used before new ones are opened on localhost; nil for none.
+	// Sockets of the previous mode are used before new ones are opened on localhost; nil for none.
 	Sockets *relay.Sockets
 	// DryRun changes nothing on the node: the domains are for reading.
 	DryRun bool
 	// Whole makes it an error if the kernel lacks a feature of one family only. Otherwise the other
 	// family is served.
 	Whole bool
-	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	// Lacks, unless nil, receives the reason why a family is not served.
 	Lacks *Lacks
 	Log   *zap.Logger
 }
@@ -82,7 +82,7 @@ func advised(err error, whole bool) error {
 	return err
 }
 
-// HasNFTables probes what a family has. The error names each missing feature.
+// HasNFTables probes the kernel for what a family needs. The error names each missing feature.
 func HasNFTables(family service.Family) error {
 	if err := hasFamily(family, sysctl.Files{}); err != nil {
 		return err
@@ -138,8 +138,8 @@ func nftablesDomain(family service.Family, starts *nftkernel.Starts, o NFTablesO
 	}
 }
 
-// Tallies have what the writers of nftables mode have counted in each family. They go on when another server
-// of the process takes over.
+// Tallies contain the counts of the writers of nftables mode, by family. They continue when another server of the
+// process takes over.
 type Tallies service.PerFamily[*nftkernel.Tally]
 
 // NewTallies returns tallies that begin now.

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// attend begins to listen if connections matter, and ends when they do not.
+// attend starts listening to connection events when a Service needs them, and stops when none does.
 func (w *worker) attend(ctx context.Context, now time.Time) {
 	switch {
 	case w.observing == 0:
@@ -22,8 +22,7 @@ func (w *worker) attend(ctx context.Context, now time.Time) {
 	}
 }
 
-// observe listens, and counts the open connections of Services that began before they were heard of, unless that has to
-// wait.
+// observe listens, and counts the open connections that began before it listened, unless that has to wait.
 func (w *worker) observe(ctx context.Context) (err error) {
 	if w.heard == nil {
 		w.recovered()
@@ -60,7 +59,7 @@ func (w *Watcher) adapts(key service.Key) bool {
 	return w.adapting[key]
 }
 
-// hear takes announcements. After a loss, what is known of connections may be wrong: the next attempt counts again.
+// hear handles events. After a loss, the counted connections may be wrong: the next attempt counts again.
 func (w *worker) hear(events []conntrack.TableEvent, lost bool, err error) {
 	for i := range events {
 		w.handle(&events[i])
@@ -74,7 +73,7 @@ func (w *worker) hear(events []conntrack.TableEvent, lost bool, err error) {
 	}
 }
 
-// deafen ends to listen, and forgets all connections: nothing would say what becomes of them.
+// deafen stops listening, and forgets all connections, because no event would report their end.
 func (w *worker) deafen() {
 	if w.heard == nil {
 		return
@@ -84,7 +83,7 @@ func (w *worker) deafen() {
 	w.forget()
 }
 
-// fail lets suspects go: nothing would say when they answer again.
+// fail clears all suspects, because no event would report that they answer again.
 func (w *worker) fail(err error) {
 	w.deafen()
 	now := time.Now()

@@ -11,38 +11,38 @@ import (
 const (
 	// inRow is how many connections in a row an endpoint must fail, and clientsMin the number of clients that made them.
 	inRow, clientsMin = 3, 2
-	// evidenceAge is how old an answer of another endpoint may be. A client without one says nothing about an endpoint:
-	// it may be that no endpoint answers it.
+	// evidenceAge is the maximum age of an answer of another endpoint to a client. Without such an answer, the client's
+	// failures do not count: possibly no endpoint answers it.
 	evidenceAge = time.Minute
-	// pauseMin is how long a suspect gets no connection, unless Config.Pause says otherwise. The pause doubles with each failed trial, up to pauseMax, and is
-	// short again after forgiven.
+	// pauseMin is how long a suspect gets no connection, unless Config.Pause is set. The pause doubles with each failed
+	// trial, up to pauseMax, and is short again after forgiven.
 	pauseMin, pauseMax, forgiven = 5 * time.Second, 5 * time.Minute, 10 * time.Minute
 	// trialMax is how long the connection of a trial may take.
 	trialMax = 5 * time.Second
-	// refutedMax is how many failures of a client may be refuted within evidenceAge: the endpoint answered later. Then
-	// further failures of that client do not count. redeeming answers to the client make up for one of them, since some
-	// connections fail in any network.
+	// refutedMax is how many failures of a client may be refuted within evidenceAge by a later answer of the endpoint.
+	// Then further failures of that client do not count. redeeming is how many answers to the client cancel one refuted
+	// failure, because some connections fail in any network.
 	refutedMax, redeeming = 4, 50
-	// failuresMax and clientsMax bound what is remembered of an endpoint and of a Service.
+	// failuresMax and clientsMax bound the recorded failures of an endpoint and clients of a Service.
 	failuresMax, clientsMax = 16, 256
 )
 
-// outliers judges the endpoints of one Service by the fate of new connections. It is pure: its owner passes in what
-// happened and the time. Its functions report whether suspects have changed, or who is one.
+// outliers judges the endpoints of one Service by the outcome of new connections. It is pure: its owner passes in
+// events and the time. Its functions report whether the set of suspects has changed, or which endpoints are suspects.
 //
 //	good ──three failures in a row──► suspect ──pause──► trial ──a connection begins──► trying
 //	 ▲                                   ▲                                                │
 //	 └───────────────answer──────────────┴──────────failure or no outcome────────────────┘
 type outliers struct {
 	endpoints map[netip.AddrPort]*suspicion
-	// failing are those of endpoints that are not good, or have failures.
+	// failing are the suspicions of endpoints that are not good, or have failures.
 	failing map[netip.AddrPort]*suspicion
 	clients map[netip.Addr]*witness
-	// pause is that of a first suspicion.
+	// pause is the length of the first pause.
 	pause time.Duration
 }
 
-// suspicion is what is known of one endpoint.
+// suspicion is the state of one endpoint.
 type suspicion struct {
 	state    suspicionState
 	failures []failure
@@ -89,7 +89,7 @@ func newOutliers(pause time.Duration) *outliers {
 	return &outliers{pause: cmp.Or(pause, pauseMin), endpoints: map[netip.AddrPort]*suspicion{}, failing: map[netip.AddrPort]*suspicion{}, clients: map[netip.Addr]*witness{}}
 }
 
-// set takes the endpoints that the API lists. What was known of others is forgotten, also if they come back.
+// set takes the endpoints that the API lists. It forgets the state of all others, even if they return later.
 func (o *outliers) set(present map[netip.AddrPort]bool) {
 	gone := func(e netip.AddrPort, _ *suspicion) bool { return !present[e] }
 	maps.DeleteFunc(o.endpoints, gone)
@@ -132,7 +132,7 @@ func (o *outliers) answered(client netip.Addr, e netip.AddrPort, now time.Time) 
 	if s.state == good {
 		delete(o.failing, e)
 	}
-	// It may be the first to say that the failures of another endpoint are not the client's.
+	// This may be the first evidence that the failures of another endpoint are not the client's fault.
 	for other, s := range o.failing {
 		if s.state == good && len(s.failures) >= inRow && o.convicts(other, s, now) {
 			s.suspect(now, o.pause)
@@ -175,8 +175,8 @@ func (o *outliers) failed(client netip.Addr, e netip.AddrPort, now time.Time) (c
 	return true
 }
 
-// refute charges the last failures of an endpoint that answers to their clients. So clients that make failures on
-// purpose, between other connections, use up their credibility.
+// refute counts the last failures of an endpoint, which answers now, against their clients. So clients that make
+// failures on purpose, between other connections, use up their credibility.
 func (o *outliers) refute(e netip.AddrPort, s *suspicion, now time.Time) (changed bool) {
 	for _, f := range slices.Clone(s.failures) { // acquit deletes some
 		w := o.clients[f.client]
@@ -203,7 +203,7 @@ func (w *witness) redeem() {
 }
 
 // spent reports whether too many failures of the client were refuted for another one of an endpoint to count. If all of
-// them are of one endpoint, that may be half broken, and they say nothing about other endpoints.
+// them are of one endpoint, that endpoint may be half broken, so failures of other endpoints still count.
 func (w *witness) spent(e netip.AddrPort, now time.Time) bool {
 	if len(w.refuted) < refutedMax || now.Sub(w.refuted[0].at) > evidenceAge {
 		return false
@@ -212,8 +212,8 @@ func (w *witness) spent(e netip.AddrPort, now time.Time) bool {
 	return one == e || slices.ContainsFunc(w.refuted, func(a answer) bool { return a.by != one })
 }
 
-// acquit withdraws the failures of a client that is not believed any more, and lets suspects go without enough others.
-// Clients that were forgotten have been believed.
+// acquit removes the failures of a client that is no longer believed, and clears suspects that have too few others.
+// Failures of clients that were forgotten still count.
 func (o *outliers) acquit(client netip.Addr, now time.Time) (changed bool) {
 	w, by := o.clients[client], func(f failure) bool { return f.client == client }
 	for e, s := range o.failing {
@@ -241,7 +241,7 @@ func (s *suspicion) suspect(now time.Time, first time.Duration) {
 	s.state, s.until = suspect, now.Add(s.pause)
 }
 
-// convicts reports whether the failures of an endpoint are its own.
+// convicts reports whether the failures of an endpoint are its own fault.
 func (o *outliers) convicts(e netip.AddrPort, s *suspicion, now time.Time) bool {
 	if len(s.failures) < inRow {
 		return false
@@ -264,8 +264,8 @@ func (w *witness) believed(e netip.AddrPort, now time.Time) bool {
 	})
 }
 
-// witness returns what is known of a client. Without room, those are forgotten whose answers are old, then those without
-// an answer, and then any.
+// witness returns the record of a client. To make room, it forgets clients whose records are old, then those without an
+// answer, and then any.
 func (o *outliers) witness(client netip.Addr, now time.Time) *witness {
 	w := o.clients[client]
 	if w != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Part returns what observes connections for Services that adapt, with the first pause of a suspect; 0 for the default.
-// Userspace mode avoids endpoints that fail in each case, and counts its connections itself. The kernel's scheduler does so
-// in IPVS mode.
+// Part returns the part that observes connections for Services that adapt. pause is the first pause of a suspect; 0 for
+// the default. Userspace mode always avoids endpoints that fail, and counts its connections itself. In IPVS mode, the
+// kernel's scheduler counts them.
 func Part(h *part.Host, pause time.Duration) *part.Part {
 	w := New(Config{
 		Snapshot: h.Snapshot, Facts: h.Facts, Feed: h.Connections,
@@ -54,7 +54,7 @@ func (w *Watcher) sample(send metrics.Send) {
 	send(partlyName, float64(w.PartlyObserved()))
 }
 
-// report reports a suspect, or that an endpoint is none any more.
+// report reports a suspect, or that an endpoint is no longer one.
 func report(h *part.Host, e *Event) {
 	if e.Suspect {
 		h.Log.Info("endpoint does not answer; avoiding it", zap.Stringer("service", e.Key), zap.Stringer("endpoint", e.Endpoint))

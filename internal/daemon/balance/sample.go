@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 )
 
-// Above a bound, a sample of the open connections of a Service counts, chosen by a hash of their names: old and new ones
-// are in it with the same probability, and so are those of each endpoint. Shares need only proportions.
+// Above a limit, only a sample of the open connections of a Service counts, chosen by a hash of their tuples: old and
+// new ones are in it with the same probability, and so are those of each endpoint. Weights need only proportions.
 
 var sampleSeed = maphash.MakeSeed()
 
@@ -16,7 +16,7 @@ func (t *tracked) sampled(of conntrack.Tuple) bool {
 	return maphash.Comparable(sampleSeed, of)&(1<<t.thinned-1) == 0
 }
 
-// inSample reports whether a connection is to count, after it made room for it.
+// inSample makes room for a connection, and reports whether it counts.
 func (w *worker) inSample(t *tracked, of conntrack.Tuple) bool {
 	for t.sampled(of) && t.counted >= serviceMax {
 		w.thin(t)
@@ -27,7 +27,7 @@ func (w *worker) inSample(t *tracked, of conntrack.Tuple) bool {
 	return t.sampled(of)
 }
 
-// largest returns the Service with most connections that count. Half of them are let go of then, so it is seldom called.
+// largest returns the Service with most connections that count. The caller drops half of them, so it is seldom called.
 func (w *worker) largest() (most *tracked) {
 	for _, t := range w.services {
 		if most == nil || t.counted > most.counted {
@@ -68,7 +68,7 @@ func (w *worker) wholly(t *tracked) {
 	w.partlyObserved.Store(int64(len(w.partial)))
 }
 
-// whole begins again with all connections of Services that have few now.
+// whole ends the sampling of Services that have few connections now: all of them are counted again.
 func (w *worker) whole() {
 	for t := range w.partial {
 		switch {

@@ -25,15 +25,15 @@ type tracked struct {
 	least      bool
 	endpoints  map[netip.AddrPort]*endpoint
 	outliers   *outliers // nil unless asked for
-	// open are the connections that are followed: counted of them are open ones that count, and waiting others have no
-	// answer. silenced is how many of these were judged, at most.
+	// open are the followed connections. counted is the number of those that are open and count, and waiting the number
+	// of those that have no answer yet. At most silenced of the latter were judged.
 	open                       map[conntrack.Tuple]*connection
 	counted, waiting, silenced int
-	// complete is set once those count that were open before. thinned is how often the sample that counts was halved.
+	// complete is set once earlier connections count, too. thinned is how often the sample that counts was halved.
 	complete bool
 	thinned  uint
-	// published is what the actor knows, told are the suspects that were reported, and next is the earliest time of the
-	// next change of weights.
+	// published is what the actor last received, told are the suspects that were reported, and next is the earliest
+	// time of the next change of weights.
 	published *service.Observed
 	told      []netip.AddrPort
 	next      time.Time
@@ -121,7 +121,7 @@ func (t *tracked) step() {
 	}
 }
 
-// observed returns what the actor should know; nil for nothing.
+// observed returns the observations for the actor; nil for none.
 func (t *tracked) observed(now time.Time) *service.Observed {
 	o := &service.Observed{}
 	for at, e := range t.endpoints {

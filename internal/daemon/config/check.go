@@ -23,8 +23,8 @@ import (
 // previousMinor is the only value that showHiddenMetricsForVersion may have.
 const previousMinor = "1.36"
 
-// schedulers are the kernel's IPVS schedulers by name (net/netfilter/ipvs, as of
-// Linux 6.18). The start finds out which of them this kernel has.
+// schedulers are the kernel's IPVS schedulers by name (net/netfilter/ipvs, as of Linux 6.18). At startup, the proxy
+// checks whether this kernel has the configured one.
 var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
 
 // check finds every error in a configuration that has its defaults. The warnings are
@@ -172,8 +172,8 @@ func checkRange(field, text string, found *findings) {
 	}
 }
 
-// isHost reports whether a Host header may have a name: without a port, in capitals or not, and with
-// the dot of the root or not. No pattern but * is one.
+// isHost reports whether metrics.hosts may contain a name: without a port, in upper or lower case, with or without the
+// trailing dot. The only pattern is *.
 func isHost(name string) bool {
 	return name == AllHosts || len(validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(name), "."))) == 0
 }
@@ -200,11 +200,11 @@ func checkLocal(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 	}
 }
 
-// interfaceMax is the length of the longest name of an interface (IFNAMSIZ less its end).
+// interfaceMax is the maximum length of the name of an interface (IFNAMSIZ without the terminating zero).
 const interfaceMax = 15
 
-// checkInterface rejects what the kernel accepts in no name of an interface (dev_valid_name), and
-// what would end a quotation in a rule.
+// checkInterface rejects characters that no interface name can contain (dev_valid_name), and those that would end a
+// quoted string in a rule.
 func checkInterface(field, name string, found *findings) {
 	odd := func(r rune) bool {
 		return !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`/:"'\\`, r)

@@ -1,6 +1,5 @@
-// Package config reads the command line and the configuration file of the proxy. It
-// stands above the root package: the commands and package daemon call it, and build
-// everything else from the result.
+// Package config reads the command line and the configuration file of the proxy. The commands and package daemon call
+// it, and build everything else from the result.
 //
 //	flags ──┐
 //	        ├─► Load ─► Config ─► NodeSettings, Pace, Log …   what the proxy is made of
@@ -9,10 +8,9 @@
 //	  └─► Watch ─┘
 //	        └─► Update, with Compare(old, new)                what changed
 //
-// A file holds up to two YAML documents. The first is kube-proxy's own
-// KubeProxyConfiguration, unchanged. The second, SluiceConfiguration, holds what
-// kube-proxy has no name for. kube-proxy v1.37 reads only the first document, so one file
-// serves both programs, and going back stays possible.
+// A file holds up to two YAML documents. The first is kube-proxy's own KubeProxyConfiguration, unchanged. The second,
+// SluiceConfiguration, holds what kube-proxy has no name for. kube-proxy v1.37 reads only the first document, so one
+// file serves both programs, and a rollback to kube-proxy stays possible.
 //
 // Names, defaults and rules are those of kube-proxy v1.37 on Linux; docs/configuration.md
 // lists the deliberate differences. All values are checked together: an InvalidError
@@ -75,10 +73,10 @@ type Config struct {
 
 	// KubeProxyFile is the file with kube-proxy's document; empty without one.
 	KubeProxyFile string
-	// NamesServers says that the configuration names an address of the health or metrics server.
+	// NamesServers is set if the configuration names an address of the health or metrics server.
 	NamesServers bool
 
-	// minSyncNamed says that the configuration names the minSyncPeriod of the mode.
+	// minSyncNamed is set if the configuration names the minSyncPeriod of the mode.
 	minSyncNamed bool
 	// flagged are the fields that a flag sets although there is a file.
 	flagged map[string]bool

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/document"
 )
 
-// Position says where something is wrong: in a file, or in a flag.
+// Position is where something is wrong: in a file, or in a flag.
 type Position struct {
 	// File is the path of the configuration file, and Line the line in it, counted
 	// from 1; 0 if it is not known.
@@ -71,8 +71,8 @@ type Warning Problem
 // String returns one line.
 func (w Warning) String() string { return Problem(w).String() }
 
-// InvalidError says that a configuration cannot be used, and that its author can correct
-// it: commands exit with status 2.
+// InvalidError is the error of a configuration that cannot be used and that its author can correct: commands exit with
+// status 2.
 type InvalidError struct {
 	// Problems are all errors, in file order; never empty.
 	Problems []Problem
@@ -112,11 +112,11 @@ func (f *findings) wrong(field string, value any, want string, arguments ...any)
 type file struct {
 	kubeProxy v1alpha1.KubeProxyConfiguration
 	sluice    SluiceConfiguration
-	// first is the document of kube-proxy, and own are those of Sluice: the fields of a later one count.
+	// first is the document of kube-proxy, and own are those of Sluice: if several set a field, the last one counts.
 	first part
 	own   []part
-	// found are the values of wrong types; their fields are not set. at has their places: another document may set the
-	// same field.
+	// found are the values of wrong types; their fields are not set. at contains their positions, because another
+	// document may set the same field.
 	found findings
 	at    map[string]Position
 }
@@ -229,7 +229,7 @@ func (f *file) decode() (warnings []Warning) {
 	return warnings
 }
 
-// findingOf says what is wrong in a document that was decoded into a struct.
+// findingOf describes a mistake in a document that was decoded into a struct.
 func findingOf(m document.Mistake, into reflect.Value) finding {
 	switch {
 	case m.Kind == document.Unknown && former[m.Path] != "":
@@ -253,7 +253,7 @@ func (f *file) has(field string) bool {
 	return f.first.text != nil
 }
 
-// place returns where a field stands.
+// place returns the position of a field.
 func (f *file) place(field string) Position {
 	if place, wrong := f.at[field]; wrong && place.Line > 0 {
 		return place

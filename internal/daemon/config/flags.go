@@ -11,8 +11,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// Flags are the flags of a command, bound to a configuration. Only this type knows their
-// names and defaults.
+// Flags are the flags of a command, bound to a configuration. Only this type defines their names and defaults.
 type Flags struct {
 	// Control holds the flags that are in no file. It is valid once the flags are
 	// parsed, whether or not Load succeeds.
@@ -56,7 +55,7 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	return f.based()
 }
 
-// BindServing adds the flags of a command that serves a directory, without a cluster.
+// BindServing adds the flags of a command that serves a directory of manifests, without a cluster.
 func BindServing(set *pflag.FlagSet) *Flags {
 	return bind(set, true, "config", "proxy-mode", "hostname-override", "sluice-state-dir", "sluice-ui", "v", "logging-format").
 		logs(LogConfiguration{Format: FormatAuto}).otherwise("healthz-bind-address", "127.0.0.1:10256")
@@ -74,12 +73,12 @@ func BindPlan(set *pflag.FlagSet) *Flags {
 		logs(LogConfiguration{Format: FormatAuto, Level: "warn"})
 }
 
-// BindPreflight adds the flags of a command that looks at what a start depends on.
+// BindPreflight adds the flags of a command that checks the requirements of a start.
 func BindPreflight(set *pflag.FlagSet) *Flags {
 	return bind(set, true, "config", "kubeconfig", "master", "proxy-mode", "hostname-override", "sluice-state-dir")
 }
 
-// BindState adds the flags of the clean-up.
+// BindState adds the flags of the cleanup.
 func BindState(set *pflag.FlagSet) *Flags {
 	return bind(set, false, "config", "sluice-state-dir", "force")
 }
@@ -89,8 +88,9 @@ func BindMode(set *pflag.FlagSet) *Flags {
 	return bind(set, false, "proxy-mode", "v").logs(LogConfiguration{Format: FormatAuto})
 }
 
-// bind adds the flags that the help of a command shows. With hidden, it also accepts the other flags of BindProxy that set
-// a field or nothing, so that the command line of a proxy can be tried. A command with another -v adds that before.
+// bind adds the flags that the help of a command shows. With hidden, it also accepts the other flags of BindProxy that
+// set a field or have no effect, so that the command line of a proxy can be tried. A command with another -v adds that
+// before.
 func bind(set *pflag.FlagSet, hidden bool, shown ...string) *Flags {
 	all := pflag.NewFlagSet(set.Name(), pflag.ContinueOnError)
 	f := BindProxy(all)
@@ -108,7 +108,7 @@ func bind(set *pflag.FlagSet, hidden bool, shown ...string) *Flags {
 	return f
 }
 
-// logs sets what a command logs unless a file says otherwise.
+// logs sets what a command logs unless a file sets it.
 func (f *Flags) logs(l LogConfiguration) *Flags {
 	f.sluice.Log = l
 	return f.based()
@@ -285,7 +285,7 @@ func (f *Flags) applyModal(c *Config) {
 	}
 }
 
-// SetHostname names the node of a command that knows it better than its flags.
+// SetHostname names the node, for a command that does not take the name from its flags.
 func (f *Flags) SetHostname(name string) { f.hostname = name }
 
 // Kubeconfig returns the value of --kubeconfig, which a file may override.

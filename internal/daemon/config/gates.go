@@ -127,8 +127,7 @@ func checkGates(set map[string]bool, found *findings) (warnings []finding) {
 	return warnings
 }
 
-// blame returns the setting that separates a gate that is on from one that it
-// needs.
+// blame returns the setting that leaves a gate on while one that it needs is off.
 func blame(set map[string]bool, gate, need string) string {
 	for _, name := range []string{gate, need, "AllAlpha", "AllBeta"} {
 		if _, ok := set[name]; ok {

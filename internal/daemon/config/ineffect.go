@@ -10,8 +10,8 @@ import (
 // everywhere are ranges that hold all addresses.
 var everywhere = []string{"0.0.0.0/0", "::/0"}
 
-// InEffect returns both documents with the values that apply where the configuration leaves them to
-// the mode, given the mode that serves and its pace. As a file, they mean the same for this mode.
+// InEffect returns both documents with the effective values of the settings that depend on the mode, given the mode
+// that serves and its pace. Loaded as a file, they have the same effect in this mode.
 func (c *Config) InEffect(mode Mode, pace aggregator.Pace) (v1alpha1.KubeProxyConfiguration, SluiceConfiguration) {
 	k, s := *c.KubeProxy.DeepCopy(), copied(&c.Sluice)
 	bit, all := c.MasqueradeBit(), c.MasqueradeAll()

@@ -115,7 +115,7 @@ func (f *Flags) overlay(to, from any, prefix string) {
 	})
 }
 
-// finish applies what depends on everything else, and checks.
+// finish applies the settings that depend on all others, and checks the result.
 func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Warning, error) {
 	k := &c.KubeProxy
 	if f.hostname != "" {
@@ -206,7 +206,7 @@ func (c *Config) Text() ([]byte, error) {
 	return slices.Concat(first, []byte("---\n"), []byte(c.undecided()), second), nil
 }
 
-// undecided is a comment about what the mode that serves decides.
+// undecided returns a comment that lists the settings that the configuration does not decide.
 func (c *Config) undecided() string {
 	var open []string
 	if c.Sluice.Log.Level == "" {

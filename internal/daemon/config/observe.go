@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Values of BalancingConfiguration.ObserveConnections, besides names of namespaces.
+// Values of BalancingConfiguration.ObserveConnections, in addition to names of namespaces.
 const (
 	ObserveOff = "off"
 	ObserveAll = "all"
 )
 
-// Observed says in which namespaces Services may ask for the kernel's announcements of connections.
+// Observed selects the namespaces whose Services may request the kernel's connection events.
 type Observed string
 
-// UnmarshalJSON takes text, and true and false, which earlier versions had.
+// UnmarshalJSON accepts text, and also true and false, the values of earlier versions.
 func (o *Observed) UnmarshalJSON(text []byte) error {
 	if string(text) == "true" || string(text) == "false" {
 		*o = Observed(text)
@@ -26,7 +26,7 @@ func (o *Observed) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*string)(o))
 }
 
-// In reports whether Services of a namespace may ask.
+// In reports whether Services of a namespace may request them.
 func (o Observed) In(namespace string) bool {
 	switch o {
 	case ObserveOff, "":

@@ -42,8 +42,8 @@ func copied[T any](original *T) (c T) {
 	return c
 }
 
-// checkTable checks each value by the tags of its field, and the elements of a list one by one. An empty text means that
-// there is none, unless the field has a default.
+// checkTable checks each value by the tags of its field, and the elements of a list one by one. An empty text is no
+// value, unless the field has a default.
 func checkTable(s *SluiceConfiguration, found *findings) {
 	table := reflect.ValueOf(s).Elem()
 	for _, f := range leavesOf(table.Type()) {

@@ -17,7 +17,7 @@ type Update struct {
 	// only comments changed, or an invalid file is valid again.
 	Changes  []Change
 	Warnings []Warning
-	// Err says what is wrong with the file now.
+	// Err is the error in the file now; nil if it is valid.
 	Err error
 }
 

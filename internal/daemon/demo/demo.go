@@ -53,7 +53,7 @@ const node = "demo"
 // does not follow the manifests: pods must answer before there are rules for them, and after.
 var pods = []string{"pod-11", "pod-12", "pod-13", "pod-14"}
 
-// servers are those of the pods, with their names.
+// servers returns the servers of the pods, with the names of the pods.
 func servers() map[lab.Socket]string {
 	all := map[lab.Socket]string{}
 	for _, pod := range pods {
@@ -137,7 +137,7 @@ func (r *run) setUp() (err error) {
 	return nil
 }
 
-// serve runs the proxy while the steps check it. If one of both fails, so does the other.
+// serve runs the proxy while the steps check it. If one of them fails, the other ends.
 func (r *run) serve(ctx context.Context) error {
 	r.page.Heading("Rules", "A Service has an address that no machine owns.",
 		"Sluice writes rules that make the kernel send each connection to a pod.")
@@ -181,7 +181,7 @@ func (r *run) program(ctx context.Context) error {
 	return nil
 }
 
-// eventually repeats a question until it is answered, for the time that a step may take.
+// eventually repeats a request until it succeeds, for the time that a step may take.
 func eventually[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()

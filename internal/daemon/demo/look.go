@@ -26,7 +26,7 @@ func (r *run) rule(ctx context.Context) error {
 		r.say("rules of %s: not shown, because %s is not installed", echo, command[0])
 		return nil
 	}
-	// The proxy makes other tables meanwhile, and nft may not find the table then.
+	// nft may not find the table while the proxy makes other tables.
 	listing, err := eventually(ctx, func(ctx context.Context) ([]byte, error) {
 		return exec.CommandContext(ctx, command[0], command[1:]...).Output()
 	})
@@ -53,7 +53,7 @@ func rulesAbout(listing, service string) (found []string) {
 	return found
 }
 
-// explain shows what the proxy answers about a connection of the client, as to sluice explain.
+// explain shows what sluice explain prints about a connection of the client.
 func (r *run) explain(ctx context.Context) error {
 	client := netip.AddrPortFrom(lab.ClientAddrs[service.IPv4], 40000)
 	flow, err := explain.ParseFlow(client.String(), targets[0].addr.String(), "")

@@ -56,7 +56,7 @@ func (r *run) replace(ctx context.Context) error {
 	return r.gone(ctx, "pod-13")
 }
 
-// underLoad does something while the client keeps connecting, which it does for a moment longer. No connection may fail.
+// underLoad calls do while the client keeps connecting, and for a moment longer. No connection may fail.
 func (r *run) underLoad(ctx context.Context, do func(*load) error) error {
 	l := r.startLoad(ctx)
 	err := do(l)
@@ -100,7 +100,7 @@ func (r *run) hang(ctx context.Context) error {
 	return r.misbehave(ctx, hangs, "13", "14", func() bool { return len(r.recorder.stuck) == 1 && r.recorder.restarts >= 2 })
 }
 
-// misbehave makes the actor of the sample Service do so at a change of an endpoint.
+// misbehave makes the actor of the sample Service panic or hang at a change of an endpoint.
 func (r *run) misbehave(ctx context.Context, m mode, from, to string, restarted func() bool) error {
 	return r.underLoad(ctx, func(*load) error {
 		r.chaos.arm(echo, m)
@@ -126,8 +126,8 @@ func (r *run) misbehave(ctx context.Context, m mode, from, to string, restarted 
 	})
 }
 
-// standsAt returns function and place of our topmost frame in a captured stack. Its lines
-// read "# ADDRESS FUNCTION+OFFSET FILE:LINE"; the line of labels has the same shape.
+// standsAt returns the function and the line of Sluice's topmost frame in a captured stack. Its lines read "# ADDRESS
+// FUNCTION+OFFSET FILE:LINE"; the line of labels has the same shape.
 func standsAt(stack string) string {
 	for line := range strings.Lines(stack) {
 		words := strings.Fields(line)

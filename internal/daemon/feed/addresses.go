@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// ServerAddresses knows at which addresses this process reaches its API server, proxies included: a Service
-// must not take them away from the node. Any goroutine may use it.
+// ServerAddresses records the addresses at which this process reaches its API server, including those of HTTP proxies:
+// a Service must not take them away from the node. Any goroutine may use it.
 type ServerAddresses struct {
 	// failed, if set, is called with addresses that could not be connected to.
 	failed func(context.Context, []netip.Addr)
@@ -48,11 +48,11 @@ func WatchServer(client *rest.Config) *ServerAddresses {
 	return a
 }
 
-// connect notes where a connection leads to, and opens it.
+// connect records the addresses of a host, and opens a connection to it.
 func (a *ServerAddresses) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	var found []netip.Addr
 	if host, _, err := net.SplitHostPort(address); err == nil {
-		// Without an answer, the dialer has none either, and says so.
+		// If the lookup fails, so does that of the dialer, which returns the error.
 		if found, err = a.lookup(ctx, host); err == nil {
 			a.note(host, found)
 		}
@@ -67,7 +67,7 @@ func (a *ServerAddresses) connect(ctx context.Context, network, address string) 
 	return conn, err
 }
 
-// failedMax bounds what is done about a failed connection.
+// failedMax bounds the time of a call of failed.
 const failedMax = time.Second
 
 // note replaces the addresses of a host.

@@ -1,5 +1,5 @@
-// Package feed is where the Services of a proxy come from: the manifests in a directory, or an API
-// server. It has the client of the API server, and knows at which addresses that is reached.
+// Package feed provides the Services of a proxy: from the manifests in a directory, or from an API server. It makes the
+// client of the API server, and records the addresses at which that client reaches it.
 package feed
 
 import (
@@ -20,8 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// Opener returns where the Services of a configuration come from. It reads files at most, and
-// touches nothing on this node.
+// Opener returns the feed of a configuration. It only reads files, and changes nothing on this node.
 type Opener func(o *setup.Options) (*Feed, error)
 
 // Feed is where the Services of one server come from.
@@ -92,7 +91,7 @@ func API(o *setup.Options) kube.Config {
 	}
 }
 
-// Node returns the Node of a proxy as the API server has it.
+// Node reads the Node of a proxy from the API server.
 func Node(ctx context.Context, o *setup.Options, name string) (*service.NodeObject, error) {
 	api := API(o)
 	api.NodeName = name

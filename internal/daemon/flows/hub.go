@@ -1,7 +1,7 @@
-// Package flows makes a record of each connection to a Service: for the flow log, and for those who observe.
+// Package flows makes a record of each connection to a Service: for the flow log, and for observers.
 //
-//	hub.go       who wants records, and what they get
-//	watch.go     what the kernel announces, while somebody wants records
+//	hub.go       subscriptions to records
+//	watch.go     the kernel's events, while there are subscriptions
 //	table.go     connections that have begun, and packets that were not served
 //	reason.go    why packets were not served
 //	log.go       the flow log
@@ -26,35 +26,35 @@ const (
 	// observersMax bounds the observers, and queueMax the records that wait for one of them or for the flow log.
 	observersMax = 8
 	queueMax     = 4096
-	// tryAgain is the pause after a failure of the kernel's announcements.
+	// tryAgain is the pause after a failure to receive the kernel's events.
 	tryAgain = time.Minute
-	// readyPause is the pause between two looks for a failure.
+	// readyPause is the pause between two checks for a failure.
 	readyPause = 50 * time.Millisecond
 )
 
-// Config is what a Hub needs of the proxy. All functions may be called at any time and do not block.
+// Config is what a Hub needs from the proxy. All functions may be called at any time and do not block.
 type Config struct {
-	// Feed has the kernel's announcements, unless Relayed.
+	// Feed delivers the kernel's events, unless Relayed.
 	Feed *conntrack.Feed
 	// Snapshot returns what is known of a Service, and Facts of the node.
 	Snapshot func(service.Key) service.Snapshot
 	Facts    func() *service.NodeFacts
-	// Keys returns all Services. It is called when somebody begins to want records.
+	// Keys returns all Services. It is called when subscriptions change.
 	Keys func() []service.Key
-	// Relayed says that this process forwards the connections, and calls Put. Otherwise, the kernel does.
+	// Relayed means that this process forwards the connections, and calls Put. Otherwise, the kernel forwards them.
 	Relayed bool
-	// Accounting says that the kernel counts packets and bytes.
+	// Accounting means that the kernel counts packets and bytes.
 	Accounting bool
-	// Failed is told what is missing, and nil before the next attempt.
+	// Failed is called with the error of an attempt to watch the kernel, and with nil before the next attempt.
 	Failed func(error)
 }
 
-// Filter says which records somebody wants. Its zero value selects all.
+// Filter selects the records of a subscription. Its zero value selects all.
 type Filter struct {
 	Namespace, Name string
 	// Client is a network or an address; the zero value selects all.
 	Client netip.Prefix
-	// Verdicts are those wanted; none selects all.
+	// Verdicts are the selected ones; none selects all.
 	Verdicts []traffic.Verdict
 	// Logged selects Services that ask for a flow log.
 	Logged bool
@@ -95,10 +95,10 @@ func (s *Subscription) Ready(ctx context.Context) error {
 // Lost returns how many records did not fit, or may have been missed, since the last call.
 func (s *Subscription) Lost() uint64 { return s.lost.Swap(0) }
 
-// Close ends it.
+// Close ends the subscription.
 func (s *Subscription) Close() { s.hub.unsubscribe(s) }
 
-// Hub gives records to those who want them. While nobody does, it costs nothing.
+// Hub passes records to the subscriptions that select them. Without a subscription, it costs nothing.
 type Hub struct {
 	config Config
 	// wake tells Run that subscriptions or Services have changed.
@@ -199,7 +199,7 @@ func (h *Hub) Programmed(_ context.Context, _ service.Family, view service.View)
 // Lost returns how many records were lost, by all subscriptions together.
 func (h *Hub) Lost() uint64 { return h.lost.Load() }
 
-// wanted reports whether somebody wants records of a Service. The caller holds the lock.
+// wanted reports whether a subscription selects a Service. The caller holds the lock.
 func (h *Hub) wanted(key service.Key) bool {
 	return slices.ContainsFunc(h.subscriptions, func(s *Subscription) bool { return h.selects(&s.filter, key) })
 }
@@ -208,21 +208,21 @@ func (h *Hub) selects(f *Filter, key service.Key) bool {
 	return (f.Namespace == "" || f.Namespace == key.Namespace) && (f.Name == "" || f.Name == key.Name) && (!f.Logged || h.logged[key])
 }
 
-// wants reports whether somebody wants records of a Service.
+// wants reports whether a subscription selects a Service.
 func (h *Hub) wants(key service.Key) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.wanted(key)
 }
 
-// needed reports whether there may be records that somebody wants.
+// needed reports whether a subscription may select any record.
 func (h *Hub) needed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.subscriptions, func(s *Subscription) bool { return !s.filter.Logged || len(h.logged) > 0 })
 }
 
-// Put gives a record to those who want it. It does not block.
+// Put passes a record to the subscriptions that select it. It does not block.
 func (h *Hub) Put(flow *traffic.Flow) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -238,7 +238,7 @@ func (h *Hub) Put(flow *traffic.Flow) {
 	}
 }
 
-// missed counts records that may have been missed by everybody.
+// missed counts records that all subscriptions may have missed.
 func (h *Hub) missed(count uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,7 +252,7 @@ func (h *Hub) lose(s *Subscription, count uint64) {
 	h.lost.Add(count)
 }
 
-// Run watches the kernel while somebody wants records, until the context ends.
+// Run watches the kernel while a subscription needs it, until the context ends.
 func (h *Hub) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if h.config.Relayed || !h.needed() {

@@ -27,7 +27,7 @@ type Log struct {
 	// rotated.
 	Path     string
 	Standard io.Writer
-	// Failed is told of each failure to write.
+	// Failed is called after each failure to write.
 	Failed func(error)
 }
 
@@ -45,7 +45,7 @@ type logWriter struct {
 	out   io.Writer
 	file  *os.File
 	retry time.Time
-	// text are lines that wait, with a number of records. torn says that a failure cut the line before them.
+	// text are lines that wait, which contain a number of records. torn means that a failure cut the line before them.
 	text    []byte
 	records uint64
 	torn    bool
@@ -54,8 +54,8 @@ type logWriter struct {
 	byService map[service.Key]int
 }
 
-// Write writes what the subscription gets until the context ends, and then what still waits. It blocks as long as the
-// file does. Meanwhile records are lost and counted.
+// Write writes the records of the subscription until the context ends, and then those that still wait. It blocks as
+// long as the file does, during which records are lost and counted.
 func (l *Log) Write(ctx context.Context, from *Subscription) {
 	w := &logWriter{Log: l, from: from, byService: map[service.Key]int{}}
 	w.open()
@@ -89,8 +89,8 @@ func (l *Log) Write(ctx context.Context, from *Subscription) {
 	}
 }
 
-// open opens the log if it is not open, and reports whether it is then. A pipe without a reader is a failure. A log that
-// was closed begins with what is missing.
+// open opens the log if it is not open, and reports whether it is open now. A pipe without a reader is a failure. A log
+// that was closed begins with the number of missing records.
 func (w *logWriter) open() bool {
 	switch {
 	case w.out != nil:
@@ -111,8 +111,8 @@ func (w *logWriter) open() bool {
 	return true
 }
 
-// add adds a line, unless there are too many. Only lines that are written count, so that others have room next to a
-// Service with too many.
+// add adds a line, unless there are too many. Only written lines count, so that a Service with too many leaves room for
+// others.
 func (w *logWriter) add(flow traffic.Flow) {
 	key := flow.Service()
 	if w.lines >= linesMax || w.byService[key] >= serviceMax || !w.open() {
@@ -125,7 +125,7 @@ func (w *logWriter) add(flow traffic.Flow) {
 	w.put(&flow)
 }
 
-// tell adds a line about records that are missing. They are counted on while nothing can be written.
+// tell adds a line about missing records. While nothing can be written, it keeps their number for later.
 func (w *logWriter) tell() {
 	if w.out == nil {
 		return

@@ -19,8 +19,8 @@ import (
 // logEndMax bounds the time for the last lines of the flow log.
 const logEndMax = time.Second
 
-// Part returns what records connections for the flow log and for those who observe. In userspace mode, the registry has
-// the connections that this process forwards; otherwise it returns nil.
+// Part returns the part that records connections for the flow log and for observers. In userspace mode, registry
+// returns the registry of the connections that this process forwards; otherwise nil.
 func Part(h *part.Host, registry func() *userspace.Registry) *part.Part {
 	hub := New(Config{
 		Feed: h.Connections, Snapshot: h.Snapshot, Facts: h.Facts, Keys: h.Keys,
@@ -46,7 +46,7 @@ func (h *Hub) record(ctx context.Context, host *part.Host, registry func() *user
 	all := t.FlowLog == config.FlowLogAll
 	if all || t.FlowLog == config.FlowLogAnnotated {
 		wanted := h.Record(Filter{Logged: !all})
-		// A file that blocks must not hold up the end of the process, or another configuration.
+		// A file that blocks must not delay the end of the process, or a reload.
 		written := make(chan struct{})
 		defer func() {
 			select {
@@ -65,7 +65,7 @@ func (h *Hub) record(ctx context.Context, host *part.Host, registry func() *user
 	if !part.Came(ctx, host.MayWrite) {
 		return
 	}
-	if r := registry(); r != nil { // which another configuration has as well
+	if r := registry(); r != nil { // which the next server uses as well
 		r.Watch(func(d *userspace.Done) { h.Put(flowOf(d)) })
 		defer r.Watch(nil)
 	}

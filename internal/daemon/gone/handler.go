@@ -16,12 +16,12 @@ import (
 	"github.com/sluice-proxy/sluice/observe/web"
 )
 
-// eachMax bounds the questions of one address that wait. Hooks come from the address of their pod.
+// eachMax bounds the waiting queries of one address. preStop hooks query from the address of their pod.
 const eachMax = 16
 
-// Handler answers over the network whether an endpoint is gone, without names of Services. At most a number of questions
-// wait at a time until their endpoint is gone, and as many look once; each address has a part of both. A question that
-// one look answers needs no place among those that wait. Other paths are those of next.
+// Handler answers over the network whether an endpoint is gone, without names of Services. Up to most queries wait at a
+// time until their endpoint is gone, and up to most look once; each address may use eachMax of both. A query that one
+// look answers needs no place among those that wait. next serves other paths.
 func Handler(ask func(context.Context, inspect.GoneQuery) *inspect.Gone, most int, next http.Handler) http.Handler {
 	looking, waiting := web.NewPlaces(most, eachMax), web.NewPlaces(most, eachMax)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,7 @@ func Handler(ask func(context.Context, inspect.GoneQuery) *inspect.Gone, most in
 	})
 }
 
-// askAt asks at a place. It returns nil if there is none.
+// askAt asks while it holds a place. It returns nil if none is free.
 func askAt(ctx context.Context, places *web.Places, from netip.Prefix, q inspect.GoneQuery, ask func(context.Context, inspect.GoneQuery) *inspect.Gone) *inspect.Gone {
 	if !places.Take(from) {
 		return nil

@@ -38,9 +38,9 @@ const (
 // there are none, nothing runs.
 type Watch struct {
 	proxy Proxy
-	// others says why rules of another proxy or mode, which no ledger has, may still send connections.
+	// others returns why rules of another proxy or mode, which no ledger contains, may still send connections.
 	others func() error
-	// news has a token after a new question.
+	// news contains a token after a new question.
 	news chan struct{}
 
 	mu      sync.Mutex
@@ -57,14 +57,14 @@ type question struct {
 	answer chan Answer
 }
 
-// Answer says who sends new connections to an endpoint.
+// Answer lists the Services that send new connections to an endpoint.
 type Answer struct {
 	// At is the time for which the answer holds.
 	At time.Time
-	// By are some of those that do, and More says that there are others.
+	// By are some of them, and More means that there are others.
 	By   []Sender
 	More bool
-	// Err says why it is not known.
+	// Err is why they are not known; nil if they are.
 	Err error
 	of  netip.AddrPort
 }
@@ -78,7 +78,7 @@ type Sender struct {
 // Gone reports whether the endpoint gets no new connections.
 func (a *Answer) Gone() bool { return len(a.By) == 0 && a.Err == nil }
 
-// New returns a Watch. Others returns an error as long as rules of another proxy or mode may send connections of this node.
+// New returns a Watch. others returns an error while rules of another proxy or mode may send connections of this node.
 func New(p Proxy, others func() error) *Watch {
 	return &Watch{proxy: p, others: others, news: make(chan struct{}, 1)}
 }
@@ -164,7 +164,7 @@ func (w *Watch) deliver(asked []*question, answers map[netip.AddrPort]*Answer) {
 
 // search asks all domains about the endpoints of the questions, one after the other.
 func (w *Watch) search(asked []*question) map[netip.AddrPort]*Answer {
-	others := w.others() // before the search: what ends meanwhile is seen by the next one
+	others := w.others() // before the search: if they end during it, the next search sees that
 	answers := map[netip.AddrPort]*Answer{}
 	of := service.PerFamily[[]*Answer]{}
 	for _, q := range asked {
@@ -189,7 +189,7 @@ func (w *Watch) search(asked []*question) map[netip.AddrPort]*Answer {
 	return answers
 }
 
-// searchDomain adds what one domain has of the endpoints of one family.
+// searchDomain adds the senders of one domain to the answers about one family.
 func (w *Watch) searchDomain(domain string, answers []*Answer) {
 	ctx, cancel := context.WithTimeout(context.Background(), searchTime)
 	defer cancel()
@@ -221,7 +221,7 @@ type state struct {
 	open            bool
 }
 
-// state also says whether others may send, in a first element.
+// state returns the state of each domain, after an element for whether others may send.
 func (w *Watch) state() (all []state) {
 	all = append(all, state{open: w.others() == nil})
 	for _, s := range w.proxy.Status() {
@@ -230,7 +230,7 @@ func (w *Watch) state() (all []state) {
 	return all
 }
 
-// rest waits for a reason to search again: a new question, other rules, the end of the time of a question, or a while.
+// rest waits for a reason to search again: a new question, other rules, the deadline of a question, or the time again.
 func (w *Watch) rest(before []state) {
 	w.mu.Lock()
 	next := time.Now().Add(again)

@@ -34,8 +34,8 @@ func connectionOf(o *userspace.Open) inspect.Connection {
 	}
 }
 
-// translated returns the connections to frontends of Services that the kernel translates, those with the
-// smallest numbers above one. It keeps few of them, however many there are.
+// translated returns the connections to frontends of Services that the kernel translates: those with the smallest
+// numbers larger than above. It keeps few of them in memory, however many there are.
 func (i *Inspection) translated(above uint64, most int, wanted func(*inspect.Connection) bool) (made []inspect.Connection, more bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), trackedTime)
 	defer cancel()
@@ -61,7 +61,7 @@ func (i *Inspection) translated(above uint64, most int, wanted func(*inspect.Con
 	return made[:min(len(made), most)], more, nil
 }
 
-// tracked returns a connection that the kernel translates, if a Service has its destination.
+// tracked returns a connection that the kernel translates, if its destination is a frontend of a Service.
 func (i *Inspection) tracked(family service.Family, t *conntrack.Connection) (made inspect.Connection, ok bool) {
 	f, ok := t.Tuple().Frontend()
 	if !ok {

@@ -43,8 +43,8 @@ const (
 	dumpTroubled, dumpRecent = 100, 100
 )
 
-// Dump writes an archive for a bug report. It has no secrets: no file that the configuration names
-// is read, and addresses lose their passwords.
+// Dump writes an archive for a bug report. It contains no secrets: no file that the configuration names is read, and
+// addresses lose their passwords.
 func (i *Inspection) Dump(ctx context.Context, to io.Writer) error {
 	packed := gzip.NewWriter(to)
 	a := &archive{ctx: ctx, tar: tar.NewWriter(packed), made: time.Now(),
@@ -128,7 +128,7 @@ func (i *Inspection) configuration() map[string]any {
 	return shown
 }
 
-// withoutPassword replaces the user and password of an address, and what an address asks for.
+// withoutPassword removes the user, the password and the query of each URL in a text.
 func withoutPassword(text string) string {
 	words := strings.Fields(text)
 	for n, word := range words {
@@ -156,13 +156,13 @@ func (a *archive) versions(program string) {
 	})
 }
 
-// tool is a program that shows what the kernel has. One that this node lacks gives a file that says so.
+// tool is a command that prints state of the kernel. If this node does not have it, its file contains the error.
 type tool setup.Tool
 
 var offloadTools = []tool{{"nft-offload.txt", []string{"nft", "list", "table", "inet", "sluice-offload"}}}
 
-// rulesetFile has what nft prints. iptables-save omits tables with rules that other programs made with nft, and prints
-// some such rules without their matches.
+// rulesetFile contains the output of nft. iptables-save omits tables with rules that other programs made with nft, and
+// prints some such rules without their matches.
 const rulesetFile = "nft-ruleset.txt"
 
 // iptablesTools returns those of a variant of iptables.
@@ -240,7 +240,7 @@ func (a *archive) table(name, about string, answer inspect.Answer, wide bool) {
 	a.add(name, about, func(to io.Writer) error { _, err := to.Write(page.Bytes()); return err })
 }
 
-// add adds a file. What cannot be read is said in the file.
+// add adds a file. If its content cannot be read completely, the file ends with the error.
 func (a *archive) add(name, about string, content func(to io.Writer) error) {
 	if a.err != nil {
 		return
@@ -281,7 +281,7 @@ func (a *archive) file(name, path string) {
 	}
 }
 
-// index adds the list of what the archive has.
+// index adds the list of the files in the archive.
 func (a *archive) index() {
 	if a.err == nil {
 		a.put("INDEX.txt", []byte(strings.Join(a.about, "\n")+"\n"))

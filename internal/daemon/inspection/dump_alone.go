@@ -18,7 +18,7 @@ import (
 )
 
 // DumpSilent writes the archive about a proxy that does not answer: the state of its process, as far as this user may
-// read it, and the kernel's rules and settings in the network namespace of that process. Version is that of this program.
+// read it, and the kernel's rules and settings in the network namespace of that process. version is this program's.
 func DumpSilent(ctx context.Context, silent *inspect.Silent, version string, to io.Writer) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *archive) tool(t tool, inside []string) {
 	a.add("kernel/"+t.File, fmt.Sprint(t.Command), func(to io.Writer) error { return t.run(a.ctx, to) })
 }
 
-// process adds what the kernel tells about a process and its threads: what each waits for.
+// process adds the kernel's information about a process and its threads, such as what each thread waits for.
 func (a *archive) process(pid int) {
 	if pid == 0 {
 		return

@@ -45,7 +45,7 @@ func endpointPort(port *service.Port, family service.Family, view *service.PortV
 	return made
 }
 
-// ruleOf says how a policy chose the endpoints of a port.
+// ruleOf describes how a policy chose the endpoints of a port.
 func ruleOf(view *service.PortView, local bool) inspect.Rule {
 	rule := inspect.Rule{Policy: policy(local), Chosen: len(view.Cluster)}
 	switch {

@@ -27,8 +27,8 @@ const (
 	pendingMax = 10
 )
 
-// Explain says what becomes of a connection: it renders the Services concerned once more, with the
-// renderers of the running domains, and asks the kernel for what packets have left in it.
+// Explain predicts what happens to a connection: it renders the Services concerned again, with the renderers of the
+// running domains, and reads the state that earlier packets left in the kernel.
 func (i *Inspection) Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error) {
 	addresses, err := hostaddress.List()
 	if err != nil {
@@ -97,7 +97,7 @@ func (i *Inspection) pending(ctx context.Context, answer *explain.Answer, to net
 		for _, key := range keys {
 			spec := i.Proxy.Snapshot(key).Spec
 			if spec == nil {
-				spec = &service.Spec{Key: key} // the node, or gone meanwhile
+				spec = &service.Spec{Key: key} // the node, or a Service that was just deleted
 			}
 			stands := i.serviceDomain(ctx, n, &status, spec)
 			class := stands.State.Class()
@@ -133,7 +133,7 @@ func connectionsOf(ctx context.Context, q explain.Flow) *explain.Connections {
 	return found
 }
 
-// kernelMemory is what this node's kernel remembers of clients. It serves one question.
+// kernelMemory is what this node's kernel remembers of clients. It serves one query.
 type kernelMemory struct {
 	ctx    context.Context
 	socket *wire.Socket

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Gone says whether an endpoint gets no new connections.
+// Gone reports whether an endpoint gets no new connections.
 func (i *Inspection) Gone(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
 	a := i.Leaving.Ask(ctx, q.At, q.Wait)
 	made := &inspect.Gone{Endpoint: inspect.EndpointText(q.At), Gone: a.Gone(), At: a.At.UTC(), More: a.More}
@@ -25,7 +25,7 @@ func (i *Inspection) Gone(ctx context.Context, q inspect.GoneQuery) *inspect.Gon
 	return made
 }
 
-// sender says how a Service stands that sends to an endpoint.
+// sender describes the state of a Service that sends connections to an endpoint.
 func (i *Inspection) sender(ctx context.Context, by gone.Sender) inspect.Sender {
 	made := inspect.Sender{Service: by.Key.String(), Domain: by.Domain, State: "applied"}
 	if by.Key == service.Node {

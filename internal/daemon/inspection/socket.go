@@ -26,8 +26,8 @@ import (
 // connectionsMax bounds the connections to the socket. Further ones wait in the kernel.
 const connectionsMax = 32
 
-// Socket is the local socket of this process. It outlives servers: each shows its own answers on
-// it, and clients notice nothing of a hand-over (docs/adr/0027-inspection-api.md).
+// Socket is the local socket of this process. It outlives servers: each answers on it in turn, and clients do not
+// notice a reload (docs/adr/0027-inspection-api.md).
 type Socket struct {
 	log *zap.Logger
 	// answers are those of the server that runs.
@@ -36,7 +36,7 @@ type Socket struct {
 	mu sync.Mutex
 	// path is where the socket is, or will be; empty before Show and after Close.
 	path string
-	// stop ends the goroutine that listens there, and stopped is closed when it has.
+	// stop ends the goroutine that listens there, and stopped is closed when it has ended.
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -56,7 +56,7 @@ func (k *Socket) Show(path string, answers http.Handler) {
 	ctx, stop := context.WithCancel(context.Background())
 	stopped, told := make(chan struct{}), sync.Once{}
 	k.path, k.stop, k.stopped = path, stop, stopped
-	// Every failure is retried: questions are no reason to end a proxy. The handler bounds each answer.
+	// Every failure is retried: inspection is no reason to end a proxy. The handler bounds each answer.
 	server := web.NewServer(web.ServerConfig{
 		Name: "inspection socket", Address: path, Listen: func() (net.Listener, error) { return listen(ctx, path) },
 		Handler: k, ForProbes: true, Log: k.log,
@@ -79,7 +79,7 @@ func (k *Socket) Close() {
 	k.end()
 }
 
-// end ends what listens. The caller holds the lock.
+// end stops listening. The caller holds the lock.
 func (k *Socket) end() {
 	if k.path == "" {
 		return

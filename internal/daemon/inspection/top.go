@@ -17,7 +17,7 @@ import (
 // flowsAge is how old the open connections in an answer may be.
 const flowsAge = 5 * time.Second
 
-// Totals returns what Services and endpoints were used for in all, for a usage.Recorder.
+// Totals returns the total traffic of Services and endpoints, for a usage.Recorder.
 func (i *Inspection) Totals(ctx context.Context) (usage.Amounts, error) {
 	ctx, cancel := context.WithTimeout(ctx, trackedTime)
 	defer cancel()
@@ -133,8 +133,8 @@ type client struct {
 	address netip.Addr
 }
 
-// topClients returns clients with their open connections, and with what these have carried: in userspace mode since
-// they began, in the other modes since the reading of the connection table before the last one.
+// topClients returns clients with their open connections, and the traffic of these: in userspace mode since they began,
+// in the other modes since the reading of the connection table before the last one.
 func (i *Inspection) topClients(ctx context.Context, q *inspect.TopQuery) (*inspect.TopList, error) {
 	list := &inspect.TopList{Counted: inspect.TopCounted{Open: true}}
 	clients := map[client]inspect.TopItem{}

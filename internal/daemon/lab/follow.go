@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// Follow keeps a lab as a directory of manifests says, until the context ends. It calls
-// changed after each change, once it has all. The proxy reads the same directory, and reports its errors.
+// Follow makes a lab follow a directory of manifests until the context ends. It calls changed after each change, once
+// it has read all manifests. The proxy reads the same directory, and reports its errors.
 func (l *Lab) Follow(ctx context.Context, dir, nodeName string, changed func(State)) {
 	news := &news{notices: make(chan struct{}, 1)}
 	cache := source.NewCache(news, source.Options{})
@@ -39,8 +39,7 @@ func (l *Lab) Follow(ctx context.Context, dir, nodeName string, changed func(Sta
 	}
 }
 
-// endpoints returns what the cache names as endpoints of Services, ready or not, and the
-// Service and port of each.
+// endpoints returns the sockets of the endpoints in the cache, ready or not, with the Service and port of each.
 func endpoints(cache *source.Cache) map[Socket]string {
 	wanted := map[Socket]string{}
 	for _, key := range cache.Keys() {
@@ -85,7 +84,7 @@ func (n *news) Primed() {
 	n.notice()
 }
 
-// State is what a lab has after a change.
+// State describes a lab after a change.
 type State struct {
 	// Pods and Servers count them.
 	Pods, Servers int

@@ -1,7 +1,6 @@
-// Package lab is a small network around a proxy in a sandbox, for users who want to try
-// Services without a cluster: a client outside of the node, and a pod for each address that
-// the manifests name as an endpoint, with real servers at its ports. It follows the
-// manifests. It stands above the root package; package daemon calls it for sluice run, and package demo for sluice demo.
+// Package lab is a small network around a proxy in a sandbox, for users who want to try Services without a cluster: a
+// client outside of the node, and a pod for each address that the manifests name as an endpoint, with real servers at
+// its ports. It follows the manifests. Package daemon calls it for sluice run, and package demo for sluice demo.
 //
 //	client 192.0.2.10 ── node (the sandbox itself) ─┬─ pod 10.244.1.11
 //	                                                └─ pod 10.244.1.12 …
@@ -53,13 +52,12 @@ type Lab struct {
 	gateways []netip.Prefix
 	// own are all addresses of the node.
 	own map[netip.Addr]bool
-	// hosts has the name of the host with each address that is served; servers has what
-	// answers there.
+	// hosts contains the name of the host of each served address, and servers the servers there.
 	hosts   map[netip.Addr]string
 	servers map[Socket]*server
-	// cables counts the pods that there were, to name their cables.
+	// cables counts all pods so far, to name their cables.
 	cables int
-	// said has what was logged, so that it is logged once.
+	// said contains the logged problems, so that each is logged once.
 	said map[string]bool
 }
 
@@ -245,8 +243,8 @@ func (l *Lab) Close() error {
 	return l.network.Close()
 }
 
-// CloseNow ends everything and removes each cable, which takes the kernel 50 ms each, so that another lab can follow at
-// once.
+// CloseNow ends everything and removes each cable, which takes the kernel 50 ms each, so that another lab can follow
+// immediately.
 func (l *Lab) CloseNow() error {
 	l.Want(nil)
 	return errors.Join(l.network.Detach(client), l.Close())

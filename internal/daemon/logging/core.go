@@ -26,12 +26,12 @@ func (s *switchable) set(to *output) { s.now.Store(to) }
 type logCore struct {
 	out    *switchable
 	fields []zapcore.Field
-	// numbered says that levels below info are verbosities, as zapr makes them from those of klog.
+	// numbered means that levels below info are verbosities, which zapr derives from those of klog.
 	numbered bool
 }
 
-// verbosity returns the verbosity of klog that a level below info stands for. Those of Sluice are
-// zap's debug level, and, below it, verbosities by number; see observe.ChangeLevel.
+// verbosity returns the verbosity of klog that a level below info stands for. Sluice itself logs at zap's debug level,
+// and, below it, at verbosities by number; see observe.ChangeLevel.
 func (c *logCore) verbosity(level zapcore.Level) int {
 	switch {
 	case level >= zapcore.InfoLevel:
@@ -43,8 +43,7 @@ func (c *logCore) verbosity(level zapcore.Level) int {
 	}
 }
 
-// admits reports whether entries of a level are written for any file, given the verbosity that
-// applies to this file.
+// admits reports whether entries of a level are written, given the verbosity that applies to their file.
 func (c *logCore) admits(o *output, level zapcore.Level, verbosity int) bool {
 	if level >= zapcore.InfoLevel {
 		return level >= o.least
@@ -120,7 +119,7 @@ func named(f zapcore.Field) zapcore.Field {
 	return zap.String(f.Key, err.Error())
 }
 
-// output is where the log goes, and what of it.
+// output is where the log goes, and which entries are written.
 type output struct {
 	// errors gets errors, and info all else.
 	errors, info zapcore.Core

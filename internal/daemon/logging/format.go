@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// newOutput opens a log. As with kube-proxy, everything goes to standard error, unless a split is
-// asked for: then only errors do.
+// newOutput opens a log. As with kube-proxy, everything goes to standard error, unless a split is configured: then only
+// errors do.
 func newOutput(l config.Log, to streams) (*output, error) {
 	least, err := zapcore.ParseLevel(l.Level)
 	if err != nil {
@@ -44,7 +44,7 @@ func newOutput(l config.Log, to streams) (*output, error) {
 	default:
 		return nil, fmt.Errorf("cannot open the log: unknown format %q", l.Format)
 	}
-	// The core in front of these has decided what is logged.
+	// logCore has decided before what is logged.
 	everything := zap.LevelEnablerFunc(func(zapcore.Level) bool { return true })
 	o.errors = zapcore.NewCore(encoder, to.errors, everything)
 	o.info = o.errors
@@ -55,7 +55,7 @@ func newOutput(l config.Log, to streams) (*output, error) {
 }
 
 // jsonKeys are the names and forms of fields in the JSON logs of the components of Kubernetes
-// (component-base/logs/json), and in addition the level, which these do not have.
+// (component-base/logs/json), and in addition the level, which those logs lack.
 var jsonKeys = zapcore.EncoderConfig{
 	LevelKey: "level", TimeKey: "ts", NameKey: "logger", CallerKey: "caller", MessageKey: "msg",
 	EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeTime: zapcore.EpochMillisTimeEncoder,
@@ -83,8 +83,8 @@ func (e jsonEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*
 	return line, err
 }
 
-// consoleEncoder is zap's for people, which quotes values but not messages. Those of libraries may
-// hold what a server has answered.
+// consoleEncoder is zap's encoder for people, which quotes values but not messages. It escapes messages, because those
+// of libraries may contain the response of a server.
 type consoleEncoder struct{ jsonEncoder }
 
 func newConsoleEncoder() consoleEncoder {

@@ -91,7 +91,7 @@ func writeKlogValue(line *buffer.Buffer, key string, value any) {
 	}
 }
 
-// printable escapes what could move a terminal's cursor. Text without such characters is as it was.
+// printable escapes what could move a terminal's cursor. Text without such characters is unchanged.
 func printable(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) }) {
 		return text

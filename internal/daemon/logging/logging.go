@@ -36,7 +36,7 @@ func New(l config.Log) (*Logger, error) {
 	made.Logger = zap.New(&logCore{out: made.out}, zap.AddCaller())
 	libraries := zap.New(&logCore{out: made.out, numbered: true}, zap.AddCaller())
 	klog.SetLoggerWithOptions(zapr.NewLoggerWithOptions(libraries.Named("client-go"), zapr.LogInfoLevel(""), zapr.ErrorKey(errorKey)),
-		klog.FlushLogger(Flush)) // which it calls before it ends the process
+		klog.FlushLogger(Flush)) // klog calls it before it ends the process
 	return made, nil
 }
 

@@ -15,9 +15,8 @@ const (
 	flushMax = time.Second
 )
 
-// stream writes lines to a file without blocking the caller: whoever reads a pipe may stop, and actors
-// and aggregators log while they work. It drops and counts the lines beyond its limit. It implements
-// zapcore.WriteSyncer.
+// stream writes lines to a file without blocking the caller: the reader of a pipe may stop reading, and actors and
+// aggregators log while they work. It drops and counts the lines beyond its limit. It implements zapcore.WriteSyncer.
 type stream struct {
 	file    *os.File
 	dropped atomic.Uint64
@@ -42,7 +41,7 @@ func (s *stream) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// last queues the line with which the process ends, beyond the limit as well.
+// last queues the line with which the process ends, even beyond the limit.
 func (s *stream) last(line []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

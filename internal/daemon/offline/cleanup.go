@@ -37,7 +37,7 @@ func CleanupDryRun(ctx context.Context, o *setup.Options, out io.Writer) (found 
 	return found, err
 }
 
-// cleanUp cleans up, or only says what would be removed. It reports whether there is anything.
+// cleanUp cleans up, or only prints what would be removed. It reports whether there is anything.
 func cleanUp(ctx context.Context, o *setup.Options, out io.Writer, dry bool) (found bool, err error) {
 	left, err := (&backend.Sweep{Dry: dry, Families: service.Families[:]}).Run(ctx)
 	var page terminal.Page

@@ -27,8 +27,8 @@ func Explain(o *setup.Options, dir string, q explain.Flow) (*explain.Answer, err
 	return explain.Explain(state, q)
 }
 
-// explainState is what decides in the rules for manifests. The node's addresses are those of its manifest;
-// without one they are this host's.
+// explainState returns the state that the rules for manifests depend on. The node's addresses are those of its
+// manifest; without one they are this host's.
 func (s *offlineState) explainState() (*explain.State, error) {
 	var addresses []netip.Addr
 	if node := s.cache.Node(); node != nil {

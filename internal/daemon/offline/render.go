@@ -1,5 +1,5 @@
-// Package offline has the commands that need no running proxy: it renders and explains the rules for
-// manifests, and removes what proxies left.
+// Package offline contains the commands that need no running proxy: it renders and explains the rules for manifests,
+// and removes what proxies left.
 package offline
 
 import (
@@ -105,8 +105,8 @@ func readState(o *setup.Options, dir string, mode setup.Mode) (*offlineState, er
 	return &offlineState{o, mode, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs(), nil)}, nil
 }
 
-// hostsOf returns this host's addresses if rules depend on them. If the mode has the addresses of Services on a device,
-// those of the node's manifest take their place.
+// hostsOf returns this host's addresses if rules depend on them. If the mode puts the addresses of Services on a
+// device, the addresses in the node's manifest replace them, unless ranges limit node ports.
 func hostsOf(settings proxy.NodeSettings, device string, node *service.NodeObject) ([]netip.Addr, error) {
 	limited := slices.ContainsFunc(settings.NodePortRanges, func(r netip.Prefix) bool { return r.Bits() > 0 })
 	switch {
@@ -134,8 +134,8 @@ func (s *offlineState) objects(family service.Family) ([]dataplane.Object, error
 	return render.Objects(renderer, layout, render.Views(s.cache, s.facts), s.facts), nil
 }
 
-// assumed is what rules depend on without a look at the programs: all of iptables since 1.6.2 and kernels since Linux
-// 3.14 know --random-fully.
+// assumed returns the features that rules depend on, without running iptables: iptables since 1.6.2 and kernels since
+// Linux 3.14 support --random-fully.
 func assumed() (backend.Found, error) {
 	liberal, err := iptkernel.TCPBeLiberal(sysctl.Files{})
 	return backend.Found{RandomFully: true, Liberal: liberal}, err

@@ -26,7 +26,7 @@ const (
 // Offload moves established TCP connections to Services into a flowtable over the node's devices, as long as it
 // runs. Nothing depends on it: after any failure, the connections go on through the rules.
 type Offload struct {
-	// Mode is the mode that serves. Unable says that it cannot offload.
+	// Mode is the mode that serves. Unable means that it cannot offload.
 	Mode   config.Mode
 	Unable bool
 	Log    *zap.Logger
@@ -38,7 +38,7 @@ type Offload struct {
 // Check returns an error if the kernel cannot offload connections. It changes nothing.
 func Check() error { return nftkernel.CheckOffload(nil) }
 
-// State returns the present state.
+// State returns the current state.
 func (o *Offload) State() state.Offload {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,13 +64,13 @@ func (o *Offload) Run(ctx context.Context) {
 			o.note(0, err)
 		}
 		if time.Since(began) > retryMax {
-			pause = retryMin // what failed is not what failed before
+			pause = retryMin // this is another failure than the previous one
 		}
 		sleep.For(ctx, pause)
 	}
 }
 
-// follow keeps the devices of the flowtable those of the node, until the context ends or the kernel rejects a change.
+// follow makes the devices of the flowtable those of the node, until the context ends or the kernel rejects all.
 func (o *Offload) follow(ctx context.Context) error {
 	table, err := nftkernel.NewOffload(nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package part says what a part of the process is: a piece outside the core, such as the self-test or the export of
-// traces. The server has a list of parts, and one loop over it. A new part is a directory and a line in that list.
+// Package part defines the type of a part of the process: a component outside the core, such as the self-test or the
+// export of traces. The server runs a list of parts. A new part needs a directory and a line in that list.
 package part
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/proxy"
 )
 
-// Part is a piece of the process outside the core. Every field but Name may be empty.
+// Part is a component of the process outside the core. Every field except Name may be empty.
 type Part struct {
 	Name string
 	// Run runs from When on, until the context ends. An error ends the process.
@@ -29,9 +29,9 @@ type Part struct {
 	// Findings returns what is wrong. It must not block.
 	Findings func() []state.Finding
 	Metrics  metrics.Sampled
-	// Status fills in what the part knows.
+	// Status adds the state of the part to the status.
 	Status func(*inspect.Status)
-	// Observe answers questions about connections; one part has it.
+	// Observe answers queries about connections; only one part sets it.
 	Observe func(context.Context, inspect.FlowQuery, func(*inspect.FlowEvent) error) error
 }
 
@@ -45,7 +45,7 @@ const (
 	Synced             // once the first rules are applied
 )
 
-// Host is what parts know of the process.
+// Host gives parts access to the process.
 type Host struct {
 	*View
 	Options *setup.Options
@@ -55,7 +55,7 @@ type Host struct {
 	// Repeated keeps failures that repeat from filling the log.
 	Repeated *observe.Incidents
 	Recorder *events.Recorder
-	// Connections are the kernel's announcements.
+	// Connections delivers the kernel's connection events.
 	Connections *conntrack.Feed
 	// MayWrite is closed once the rules belong to this process.
 	MayWrite <-chan struct{}

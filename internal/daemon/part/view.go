@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// View is what parts read of the proxy. It shows nothing until there is one.
+// View gives parts read access to the proxy. It shows nothing until there is one.
 type View struct {
 	Domains []proxy.Domain
 	proxy   atomic.Pointer[proxy.Proxy]
@@ -84,23 +84,23 @@ func (v *View) Right(family service.Family) bool {
 	return true
 }
 
-// The following need a proxy: the proxy calls them, or parts that run.
+// The following need a proxy: only the proxy and running parts call them.
 
 // NodePorts returns the addresses on which node ports of a family answer now.
 func (v *View) NodePorts(family service.Family) service.NodePortAddresses {
 	return v.Facts().NodePorts[family]
 }
 
-// Owner returns the Service that has a frontend, by the newest API objects.
+// Owner returns the Service that owns a frontend, by the newest API objects.
 func (v *View) Owner(family service.Family, f service.Frontend) (service.Key, bool) {
 	return v.Proxy().Owner(family, f)
 }
 
-// Snapshot returns what the API says about a Service.
+// Snapshot returns the state of a Service in the API.
 func (v *View) Snapshot(key service.Key) service.Snapshot { return v.Proxy().Snapshot(key) }
 
 // Keys lists the Services. It walks all of them.
 func (v *View) Keys() []service.Key { return v.Proxy().Keys() }
 
-// Facts returns what rules depend on besides Services.
+// Facts returns what rules depend on in addition to Services.
 func (v *View) Facts() *service.NodeFacts { return v.Proxy().Facts() }

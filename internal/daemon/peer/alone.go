@@ -16,8 +16,8 @@ func Serving(lock *Holder) (who []string) {
 	return who
 }
 
-// TakeAlone takes the lock for something that must not happen while a proxy is running,
-// such as a clean-up. The error names the proxy, and says what to do.
+// TakeAlone takes the lock for an action that must not happen while a proxy is running, such as a cleanup. The error
+// names the proxy, and says what to do.
 func TakeAlone(force bool) (release func(), err error) {
 	lock := NewLock()
 	holder, err := lock.Try()

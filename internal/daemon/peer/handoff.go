@@ -26,8 +26,8 @@ const (
 	strangersMax = 3
 )
 
-// Offer passes listening sockets on to the proxy that takes the rules over, which only the
-// holder of the [Lock] requests. Make it before Release of the lock, and Give after it.
+// Offer passes listening sockets on to the proxy that takes the rules over: only the holder of the [Lock] requests
+// them. Make it before Release of the lock, and Give after it.
 type Offer struct {
 	listener *net.UnixListener
 	entrance entrance
@@ -44,8 +44,8 @@ func NewOffer() (*Offer, error) {
 	return &Offer{listener: listener, patience: passPatience}, nil
 }
 
-// Give passes sockets on. It waits until the successor has closed the connection, which says that
-// its own rules are applied, or until the patience ends. It fails if no proxy asks within 5 s.
+// Give passes sockets on. It waits until the successor has closed the connection, which means that its own rules are
+// applied, or until the patience ends. It fails if no proxy asks within 5 s.
 func (o *Offer) Give(sockets []*os.File, patience time.Duration) error {
 	defer o.listener.Close() // no other process requests them
 	conn, err := o.successor()
@@ -68,10 +68,10 @@ func (o *Offer) Give(sockets []*os.File, patience time.Duration) error {
 	return nil
 }
 
-// judgedMax bounds the connections that are judged at a time, and with them descriptors.
+// judgedMax bounds the connections that are judged at a time, and so the file descriptors.
 const judgedMax = 1000
 
-// successor waits for the proxy that asks, and greets it. Any process can connect: strangers are cut.
+// successor waits for the proxy that asks, and greets it. Any process can connect: it closes connections of strangers.
 func (o *Offer) successor() (*net.UnixConn, error) {
 	_ = o.listener.SetDeadline(time.Now().Add(o.patience))
 	var (
@@ -105,7 +105,7 @@ func (o *Offer) successor() (*net.UnixConn, error) {
 			judged.Go(func() { judge(conn); <-judging })
 			continue
 		}
-		if errors.Is(err, unix.EMFILE) { // strangers connect faster than they are cut
+		if errors.Is(err, unix.EMFILE) { // strangers connect faster than their connections are closed
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -129,7 +129,7 @@ func (o *Offer) trusted(conn *net.UnixConn) error {
 	return err
 }
 
-// give sends one message, and waits for the answer: the kernel bounds what is under way.
+// give sends one message, and waits for the answer: the kernel bounds the descriptors in flight.
 func give(conn *net.UnixConn, sockets []*os.File) error {
 	_ = conn.SetDeadline(time.Now().Add(passPatience))
 	fds := make([]int, len(sockets))
@@ -153,7 +153,7 @@ func give(conn *net.UnixConn, sockets []*os.File) error {
 func (l *Lock) Receive() (sockets []*os.File, done io.Closer, err error) {
 	conn, from, err := dialOffer(l.offerPatience)
 	if errors.Is(err, unix.ECONNREFUSED) {
-		return nil, nil, nil // it has none, or is of a release that passes none on
+		return nil, nil, nil // that proxy offers none, or its release passes none on
 	}
 	if err == nil && from != l.holder.PID {
 		err = fmt.Errorf("%s offers them, and %s had the lock", holder.ProcessOf(from), l.holder)
@@ -174,8 +174,8 @@ func (l *Lock) Receive() (sockets []*os.File, done io.Closer, err error) {
 	return nil, nil, fmt.Errorf("take sockets over: %w", err)
 }
 
-// dialOffer connects to the offer of a proxy, and returns that one's process ID. ForeignProcesses may have
-// filled its queue, which empties quickly, or have made it cut the connection.
+// dialOffer connects to the offer of a proxy, and returns its process ID. Foreign processes may have filled the queue
+// of the offer, which empties quickly, or have made that proxy cut the connection.
 func dialOffer(patience time.Duration) (conn *net.UnixConn, from int, err error) {
 	cut := error(nil)
 	for deadline := time.Now().Add(patience); ; time.Sleep(againMin) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
-// KubeProxies lists the visible other processes of this network namespace with the name of
-// kube-proxy, which does not know the [Lock]. In a container without hostPID, none is visible.
+// KubeProxies lists the visible other processes of this network namespace with the name of kube-proxy, which does not
+// use the [Lock]. In a container without hostPID, none is visible.
 func KubeProxies() (found []holder.Process) {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package peer makes sure that one Sluice at a time writes rules in a network namespace, passes the
-// sockets of one to the next, and finds kube-proxies, which do not know the [Lock]. It stands above
-// the root package; package daemon calls it. Nothing here changes anything on the node.
+// Package peer makes sure that one Sluice at a time writes rules in a network namespace, passes the sockets of one to
+// the next, and finds kube-proxies, which do not use the [Lock]. It changes nothing on the node.
 package peer
 
 import (
@@ -48,11 +47,11 @@ type answer struct {
 	Command string `json:"command"`
 }
 
-// Holder is who has the lock.
+// Holder is the process that holds the lock.
 type Holder struct {
 	holder.Process
-	// ForeignProcess says that it cannot be a proxy; see standingOf. Any process can bind the name,
-	// and one without privilege must not keep a node from being served.
+	// ForeignProcess means that it cannot be a proxy; see standingOf. Any process can bind the name, and one without
+	// privilege must not keep a node from being served.
 	ForeignProcess bool
 }
 
@@ -70,8 +69,8 @@ type Lock struct {
 
 	mu       sync.Mutex
 	listener *net.UnixListener
-	// asking are the connections of proxies that asked for the holder; most of them wait for
-	// its end. ForeignProcesses are answered, and not in it.
+	// asking are the connections of proxies that asked for the holder; most of them wait for its end. Foreign processes
+	// get an answer, but are not in it.
 	asking map[*net.UnixConn]struct{}
 
 	entrance entrance // of those that ask
@@ -124,9 +123,9 @@ func (l *Lock) Try() (*Holder, error) {
 	}
 }
 
-// unknown returns the holder that an error of ask, which lasts, leaves unknown.
+// unknown returns what is known of the holder after a lasting error of ask.
 func unknown(err error) *Holder {
-	// A proxy listens as long as it lives, and accepts connections: other processes have the name.
+	// A proxy listens as long as it lives, and accepts connections: after these errors, another process holds the name.
 	for _, lasting := range []error{errGone, errCut, unix.ECONNREFUSED, unix.EAGAIN} {
 		if errors.Is(err, lasting) {
 			return &Holder{ForeignProcess: true}
@@ -224,8 +223,8 @@ func (l *Lock) ask() (Holder, error) {
 	return l.holder, nil
 }
 
-// converse tells a holder about this process and returns its answer, which is empty without a valid
-// one. It fails if the holder has ended, or cut the connection before its standing was known.
+// converse tells a holder about this process and returns its answer, or an empty one if that is invalid. It fails if
+// the holder has ended, or cut the connection before its standing was known.
 func converse(conn *net.UnixConn, patience time.Duration) (peer *unix.Ucred, said answer, is standing, err error) {
 	greeted := greet(conn, []byte{0})
 	text := make([]byte, answerMax)
@@ -282,8 +281,7 @@ func (l *Lock) serve(listener *net.UnixListener) {
 	}
 }
 
-// tell sends the answer, and keeps the connection of a proxy open: its end says that the lock is
-// free.
+// tell sends the answer, and keeps the connection of a proxy open: when it closes, the lock is free.
 func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	defer conn.Close() // no data can be lost
 	_, err := l.entrance.admit(conn, l.patience)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// standing says whether the process at the other end of a connection may be a proxy.
+// standing is whether the process at the other end of a connection may be a proxy.
 type standing int
 
 const (
@@ -27,7 +27,7 @@ const (
 	gone
 )
 
-// errGone says that the process that opened a socket ended.
+// errGone means that the process that opened a socket ended.
 var errGone = errors.New("the process that listens ended")
 
 // peerOf returns the process at the other end, which is the one that listened or the one that
@@ -45,10 +45,9 @@ func peerOf(conn *net.UnixConn) (peer *unix.Ucred, is standing, err error) {
 	return peer, is, errors.Join(controlErr, err)
 }
 
-// standingOf judges the process that the kernel notes for a connection. A user other than root is
-// trusted by this process if it is the same. Any other process has to have CAP_NET_ADMIN: root in a
-// container usually does not. A process of another PID namespace, or one that /proc hides, cannot
-// be looked at.
+// standingOf judges the process that the kernel recorded for a connection. A user other than root is trusted if this
+// process has the same user. Any other process needs CAP_NET_ADMIN, which root in a container usually lacks. A process
+// of another PID namespace, or one that /proc hides, cannot be inspected.
 func standingOf(fd int, peer *unix.Ucred) standing {
 	same := int(peer.Uid) == os.Geteuid()
 	switch {
@@ -73,7 +72,7 @@ func standingOf(fd int, peer *unix.Ucred) standing {
 	}
 }
 
-// hidden judges a process that cannot be looked at.
+// hidden judges a process that cannot be inspected.
 func hidden(peer *unix.Ucred) standing {
 	if peer.Uid == 0 {
 		return unseen
@@ -88,10 +87,10 @@ func either(is bool) standing {
 	return stranger
 }
 
-// administers reports whether a process of a user has CAP_NET_ADMIN in the user namespace of this
-// one, and so could change the rules without the lock as well. A user namespace that anybody can
-// make maps other users than ours. A process whose user is another one by now runs another program:
-// one that sets its user, which any process may run.
+// administers reports whether a process of a user has CAP_NET_ADMIN in the user namespace of this one, and so could
+// change the rules without the lock as well. A user namespace that any process can create has a different user map than
+// ours. A process whose user has changed since it connected runs another program: a setuid one, which any process may
+// run.
 func administers(pid int, user uint32) (bool, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -25,9 +25,9 @@ import (
 const guestsMax = 64
 
 var (
-	// errCut says that the other process closed the connection instead of an answer.
+	// errCut means that the other process closed the connection instead of answering.
 	errCut = errors.New("the process that listens closes connections")
-	// errNoProxy says that the other process may not change the rules.
+	// errNoProxy means that the other process may not change the rules.
 	errNoProxy = errors.New("is no proxy")
 )
 
@@ -53,7 +53,7 @@ func greet(conn *net.UnixConn, message []byte) error {
 		defer unix.Close(own) // nothing was written
 		_, _, err = conn.WriteMsgUnix(message, unix.UnixRights(own), nil)
 	}
-	// Other processes of the same user may have used up the descriptors that may be on their way.
+	// Other processes of the same user may have used up the limit of descriptors in flight.
 	if own < 0 || errors.Is(err, unix.ETOOMANYREFS) {
 		_, err = conn.Write(message)
 	}
@@ -89,12 +89,12 @@ func proves(conn *net.UnixConn, fd int) bool {
 	if err != nil || clock != unix.CLOCK_TAI {
 		return false
 	}
-	// The other end of what proves something must be here.
+	// The other end of the socket that is the proof must be in this process.
 	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil || int(peer.Pid) != os.Getpid() {
 		return false
 	}
-	// A former process with the same ID may have been in a network namespace that anybody can make.
+	// An earlier process with the same ID may have been in a network namespace that any process can create.
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false
@@ -108,8 +108,7 @@ func proves(conn *net.UnixConn, fd int) bool {
 	return err == nil && same
 }
 
-// networkOf returns the device and the inode of the network namespace of a socket. It takes
-// CAP_NET_ADMIN there.
+// networkOf returns the device and the inode of the network namespace of a socket. It needs CAP_NET_ADMIN there.
 func networkOf(socket int) (id [2]uint64, err error) {
 	fd, err := unix.IoctlRetInt(socket, unix.SIOCGSKNS)
 	if err != nil {
@@ -135,7 +134,7 @@ func meet(conn *net.UnixConn, message []byte, patience time.Duration) (peer *uni
 	return peer, n, is, err
 }
 
-// entrance bounds the connections that processes open and then say nothing on.
+// entrance bounds the connections on which the other process has sent nothing yet.
 type entrance struct {
 	mu     sync.Mutex
 	guests []*net.UnixConn
@@ -170,7 +169,7 @@ func (e *entrance) admit(conn *net.UnixConn, patience time.Duration) (*unix.Ucre
 	return peer, err
 }
 
-// close cuts those that have not said anything, and those that come later.
+// close closes the connections on which nothing was sent yet, and all later ones.
 func (e *entrance) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

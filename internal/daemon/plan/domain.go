@@ -14,7 +14,7 @@ type Domain struct {
 	Layout dataplane.Layout
 	// Origin is nil if the writer has none.
 	Origin dataplane.Origin
-	// Lines puts an object into words; see render.Lines of nftables mode.
+	// Lines describes an object in text; see render.Lines of nftables mode.
 	Lines func(o *dataplane.Object) (where string, lines []string)
 	// LeavesOut reports whether the writer leaves a change out. It may be nil.
 	LeavesOut func(c *dataplane.Change) bool
@@ -44,8 +44,8 @@ type sorter struct {
 	Domain
 	report  *Report
 	changes []dataplane.Change
-	// owners are the Services of objects in the kernel that no Service wants as they are. An
-	// object that several lead to belongs to the first.
+	// owners are the Services of those objects in the kernel that the batch changes or removes. An object to which
+	// several refer belongs to the first.
 	owners map[dataplane.ID]service.Key
 	// lines are the Services of the lines of composed objects in the kernel.
 	lines map[line]service.Key
@@ -56,8 +56,8 @@ type line struct {
 	text   string
 }
 
-// attribute finds out whose the objects in the kernel are. Some name their Service. The others
-// belong to the Service whose objects lead to them.
+// attribute determines the Services of the objects in the kernel. Some objects name their Service. The others belong to
+// the Service whose objects refer to them.
 func (s *sorter) attribute() {
 	s.owners, s.lines = map[dataplane.ID]service.Key{}, map[line]service.Key{}
 	if s.Origin == nil {
@@ -94,7 +94,7 @@ func (s *sorter) attribute() {
 	}
 }
 
-// attributeLines finds out whose the lines of a composed object are.
+// attributeLines determines the Services of the lines of a composed object.
 func (s *sorter) attributeLines(before *dataplane.Object, claim func(dataplane.ID, service.Key)) {
 	elements, _ := s.Layout.Recover([]*dataplane.Object{before})
 	for _, e := range elements {
@@ -109,8 +109,8 @@ func (s *sorter) attributeLines(before *dataplane.Object, claim func(dataplane.I
 	}
 }
 
-// refs returns what an object leads to. The container of an element belongs to all, unless it
-// is a Service's own, which its other objects lead to.
+// refs returns the objects to which an object refers, without the container of an element: all Services share it, or it
+// belongs to one Service, whose other objects refer to it.
 func (s *sorter) refs(o *dataplane.Object) []dataplane.ID {
 	refs := s.Origin.Refs(o)
 	if o.Kind == dataplane.Element && len(refs) > 0 {
@@ -206,8 +206,8 @@ func (s *sorter) addComposed(c *dataplane.Change) {
 	}
 }
 
-// linesOf returns where the lines of a composed object are, those that go and those that come, and whose the
-// new ones are.
+// linesOf returns where the lines of a composed object are, the removed and the added lines, and the owners of the new
+// ones.
 func (s *sorter) linesOf(c *dataplane.Change) (where string, gone, come []string, owners map[string]service.Key) {
 	var before, after []string
 	owners = map[string]service.Key{}
@@ -255,8 +255,8 @@ func differing(before, after []string) (gone, come []string) {
 	return gone, come
 }
 
-// TextLines puts an object whose body is text into words: where it is, and the body's lines.
-// An element without a body, such as an address, is its name.
+// TextLines describes an object whose body is text: where it is, and the body's lines. An element without a body, such
+// as an address, is its name.
 func TextLines(o *dataplane.Object) (where string, lines []string) {
 	switch {
 	case o.Body != "":

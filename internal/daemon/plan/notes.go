@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
-// ManifestNotes says, one line each, what is odd about a directory of manifests: a user may
-// have named the wrong one, or the wrong node. The options are loaded.
+// ManifestNotes returns a line for each oddity of a directory of manifests: a user may have named the wrong directory,
+// or the wrong node. The options must be loaded.
 func ManifestNotes(o *setup.Options, dir string) []string {
 	found, err := manifest.Survey(dir)
 	name, nameErr := o.NodeName()
 	if err != nil || nameErr != nil {
-		return nil // whoever reads them says so
+		return nil // the reader of the manifests reports the error
 	}
 	switch {
 	case found.Files == 0 && len(found.Folders) > 0:
@@ -42,7 +42,7 @@ func OnlyNode(dir string) string {
 	return ""
 }
 
-// noNode says what it means that no manifest describes this node.
+// noNode describes the effect if no manifest describes this node.
 func noNode(name string, others []string) string {
 	effect := fmt.Sprintf("no manifest describes the node %q, so no endpoint is local to it, and its zone and addresses are unknown; ", name)
 	if len(others) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// list returns what the API server says now.
+// list returns the current objects of the API server.
 func (p *preview) list(ctx context.Context, options source.Options) (*source.Cache, error) {
 	api := feed.API(p.options)
 	client, err := kube.RESTConfig(api)
@@ -49,7 +49,7 @@ func (p *preview) list(ctx context.Context, options source.Options) (*source.Cac
 	}
 }
 
-// unlisted says why the API server's lists are not complete.
+// unlisted returns why the API server's lists are not complete.
 func unlisted(resources []kube.Status) error {
 	for _, r := range resources {
 		if r.Err != nil && !r.Absent {
@@ -59,8 +59,8 @@ func unlisted(resources []kube.Status) error {
 	return fmt.Errorf("the API server did not answer within %v", listMax)
 }
 
-// listed is the sink of a cache that is only read. Primed is closed once the cache is complete,
-// node once it has the Node.
+// listed is the sink of a cache that is only read. primed is closed once the cache is complete, and node once it
+// contains the Node.
 type listed struct {
 	primed, node chan struct{}
 	once         sync.Once

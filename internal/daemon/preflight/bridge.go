@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/needs"
 )
 
-// bridges warns of bridges with pods that reach each other without the rules. Mode userspace
-// translates nothing, so the answers need no rules.
+// bridges warns of bridges whose pods reach each other without passing the rules. Userspace mode translates nothing, so
+// replies need no rules.
 func (p *preflight) bridges() {
 	const check = "bridges"
 	if p.backend.Mode.Forwards {

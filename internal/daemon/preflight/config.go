@@ -56,8 +56,7 @@ func (p *preflight) configuration() error {
 	return nil
 }
 
-// configCheck names the check that a place belongs to. The field of a feature gate in a flag
-// is its bare name.
+// configCheck names the check that a position belongs to. The field of a feature gate in a flag is its bare name.
 func configCheck(at config.Position) string {
 	if strings.HasPrefix(at.Field, "featureGates.") || at.Flag == "--feature-gates" {
 		return "feature gates"
@@ -81,7 +80,7 @@ func (p *preflight) cluster() {
 	p.add("API server", OK, "", "%s (Services are not listed; sluice plan lists the Services that would not be served)", u.Client.Host)
 }
 
-// certificates checks the files for HTTPS. The proxy starts without valid ones.
+// certificates checks the files for HTTPS. The proxy starts even if they are invalid.
 func (p *preflight) certificates() {
 	c := &p.options.Sluice.Security
 	if c.CertFile == "" && c.ClientCAFile == "" {
@@ -95,7 +94,7 @@ func (p *preflight) certificates() {
 	p.add("certificates", OK, "", "valid until %s", until.UTC().Format(time.RFC3339))
 }
 
-// addresses checks who has the addresses on which the proxy listens.
+// addresses checks which processes hold the addresses on which the proxy listens.
 func (p *preflight) addresses() {
 	owner := peer.Peek()
 	for _, a := range p.options.Listens() {

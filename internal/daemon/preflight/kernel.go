@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// features says what each mode would find. What the configured mode lacks is reported with
-// the mode; here it asks for nothing.
+// features reports the features that each mode would find. A missing one is no failure here: what the configured mode
+// lacks is reported with the mode.
 func (p *preflight) features(ctx context.Context) {
 	p.add("kernel", OK, "", "Linux %s", setup.KernelRelease())
 	if !p.privileged {
@@ -107,7 +107,7 @@ func (p *preflight) hashing() {
 	}
 }
 
-// offload says whether the kernel can offload connections, and warns if the configuration asks in vain.
+// offload reports whether the kernel can offload connections, and warns if the configured offload has no effect.
 func (p *preflight) offload() {
 	asked := p.options.Sluice.NFTables.Offload
 	err := offload.Check()
@@ -133,7 +133,7 @@ func (p *preflight) resets() {
 	}
 }
 
-// variant says which variant of iptables would be used, and why.
+// variant reports which variant of iptables would be used, and why.
 func (p *preflight) variant(ctx context.Context) {
 	found, err := iptkernel.Detect(ctx, p.options.Sluice.IPTables.Variant, []service.Family{service.IPv4})
 	switch {
@@ -146,7 +146,7 @@ func (p *preflight) variant(ctx context.Context) {
 	}
 }
 
-// leftovers says which rules of a proxy are on the node, and what would become of them.
+// leftovers reports which rules of a proxy are on the node, and what a start would do with them.
 func (p *preflight) leftovers(ctx context.Context) {
 	if !p.privileged {
 		return
@@ -187,7 +187,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 	}
 }
 
-// marks warns of rules that set the bit of the packet mark that asks for source NAT.
+// marks warns of rules that set the bit of the packet mark that requests source NAT.
 func (p *preflight) marks(f iptkernel.Former) {
 	bit := p.options.MasqueradeBit()
 	if chains := f.Marking(bit); len(chains) > 0 {
@@ -211,7 +211,7 @@ func loadedModules() []string {
 	return names
 }
 
-// modules says which modules the kernel has loaded because it was asked, as at any start.
+// modules reports which modules the kernel has loaded for these checks, as it does at any start.
 func (p *preflight) modules(before []string) {
 	known := func(name string) bool { return slices.Contains(before, name) }
 	if loaded := slices.DeleteFunc(loadedModules(), known); len(loaded) > 0 {

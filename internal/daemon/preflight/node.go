@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
-// capabilities says which capabilities that matter this process has.
+// capabilities reports which of the relevant capabilities this process has.
 func (p *preflight) capabilities() {
 	held, err := setup.Capabilities()
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *preflight) capabilities() {
 	}
 }
 
-// needRaw says what becomes of a proxy without CAP_NET_RAW.
+// needRaw returns the effect of a missing CAP_NET_RAW.
 func (p *preflight) needRaw() (Result, string) {
 	if mode := setup.ModeNamed(p.options.KubeProxy.Mode); mode.WithoutIPTables {
 		return Info, "mode " + string(mode.Name) + " does not need it"
@@ -57,7 +57,7 @@ func (p *preflight) needRaw() (Result, string) {
 	return Warn, "the legacy variant of iptables works through a raw socket"
 }
 
-// needBind says what becomes of a proxy without CAP_NET_BIND_SERVICE.
+// needBind returns the effect of a missing CAP_NET_BIND_SERVICE.
 func (p *preflight) needBind() (Result, string) {
 	if setup.ModeNamed(p.options.KubeProxy.Mode).Forwards {
 		return Warn, "Services with ports below 1024 are quarantined (net.ipv4.ip_unprivileged_port_start)"
@@ -65,7 +65,7 @@ func (p *preflight) needBind() (Result, string) {
 	return Info, "only userspace mode listens at ports of Services"
 }
 
-// needResource says what becomes of a proxy without CAP_SYS_RESOURCE.
+// needResource returns the effect of a missing CAP_SYS_RESOURCE.
 func (p *preflight) needResource() (Result, string) {
 	now, err := os.ReadFile("/proc/self/oom_score_adj")
 	score, parseErr := strconv.Atoi(strings.TrimSpace(string(now)))
@@ -76,8 +76,8 @@ func (p *preflight) needResource() (Result, string) {
 	return Info, "the OOM score adjustment remains unchanged, " + strings.TrimSpace(string(now))
 }
 
-// others says which other proxies run in this network namespace. A kube-proxy under another name, or one
-// that cannot be seen, is found by its addresses; see addresses.
+// others reports which other proxies run in this network namespace. A kube-proxy under another name, or one that cannot
+// be seen, is found by its addresses; see addresses.
 func (p *preflight) others() {
 	found := false
 	holder := peer.Peek()
@@ -136,7 +136,7 @@ func (p *preflight) lock() {
 	if err == nil {
 		err = file.Close()
 	} else if errors.Is(err, fs.ErrNotExist) {
-		err = writable(path) // whoever locks it first makes it
+		err = writable(path) // the first process that locks it makes it
 	}
 	if err != nil {
 		result := Warn
@@ -151,7 +151,7 @@ func (p *preflight) lock() {
 		p.add("xtables lock", Info, "", "%s can be used; cannot %v", path, err)
 	case shared:
 		p.add("xtables lock", OK, "", "%s can be used, and appears to be the host's", path)
-	} // otherwise the mode has a warning
+	} // otherwise, the check of the mode warns
 }
 
 // writable reports whether this process may write a path, or make it. It tries neither.

@@ -1,5 +1,5 @@
-// Package preflight says whether the proxy would start on a node. It calls the functions of a start up
-// to the first change.
+// Package preflight checks whether the proxy would start on a node. It calls the functions of a start up to the first
+// change.
 package preflight
 
 import (
@@ -37,15 +37,15 @@ type Check struct {
 	Name    string `json:"check"`
 	Result  Result `json:"result"`
 	Message string `json:"message"`
-	// Remedy says what to do; empty if nothing has to be done.
+	// Remedy is what to do; empty if nothing has to be done.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Report says whether the proxy would start on this node, and what it would find.
+// Report describes whether the proxy would start on this node, and what it would find.
 type Report struct {
 	Version string `json:"version"`
 	Result  Result `json:"result"`
-	// Mode is the one that would serve; empty if none would. Reason says why.
+	// Mode is the one that would serve; empty if none would. Reason is why.
 	Mode   config.Mode `json:"mode"`
 	Reason string      `json:"reason"`
 	Checks []Check     `json:"checks"`
@@ -104,9 +104,9 @@ type preflight struct {
 	report  Report
 	// valid is set if the configuration is valid. Otherwise it is the default.
 	valid bool
-	// privileged says that the kernel can be asked.
+	// privileged is set if this process may query the kernel.
 	privileged bool
-	// reachable says that the configuration names an API server.
+	// reachable is set if the configuration names an API server.
 	reachable bool
 	backend   *setup.Backend
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// surroundings checks what Services need of the node besides rules, and lists the chains of other programs that Service
-// traffic passes.
+// surroundings checks what Services need from the node in addition to rules, and lists the chains of other programs
+// that Service traffic passes.
 func (p *preflight) surroundings(ctx context.Context) {
 	const check = "node settings"
 	if !p.privileged {
@@ -20,7 +20,7 @@ func (p *preflight) surroundings(ctx context.Context) {
 	}
 	w := needs.Wants{
 		Read: sysctl.Files{}.Read, Legacy: p.backend.Variant != iptkernel.Legacy,
-		Pods: func(bridge.Bridge) bool { return false }, // they have a check of their own
+		Pods: func(bridge.Bridge) bool { return false }, // they have a separate check
 	}
 	if !p.backend.Mode.Forwards {
 		w.Families = p.forwarded(ctx)

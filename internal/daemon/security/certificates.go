@@ -20,11 +20,11 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/watch"
 )
 
-// Files say where certificates come from.
+// Files are the sources of certificates.
 type Files struct {
-	// Cert and Key are PEM files; without Key, Cert has both. Without Cert, the server signs its own certificate.
+	// Cert and Key are PEM files; without Key, Cert contains both. Without Cert, the server signs its own certificate.
 	Cert, Key string
-	// ClientCA has the authorities of client certificates; empty if clients have none.
+	// ClientCA contains the authorities of client certificates; empty if clients have none.
 	ClientCA string
 	// RequireClient rejects clients without a certificate.
 	RequireClient bool
@@ -36,7 +36,7 @@ type Files struct {
 const (
 	// poll is how often files are read without an event.
 	poll = 10 * time.Second
-	// renewal is the rest of its life when the server replaces a self-signed certificate.
+	// renewal is the remaining life at which the server replaces a self-signed certificate.
 	renewal = 30 * 24 * time.Hour
 )
 
@@ -51,14 +51,14 @@ type Certificates struct {
 
 	// The following belongs to the goroutine of Run. loaded is the content of current.
 	loaded [][]byte
-	// signed is the pair that the server signed itself, and when it signs the next one.
+	// signed is the pair that the server signed itself, and signNext is when it signs the next one.
 	signed   [][]byte
 	signNext time.Time
 	// problem is what was logged last; empty if the files are valid.
 	problem string
 }
 
-// NewCertificates loads the files. Invalid ones are reported by Run, as Services matter more than metrics.
+// NewCertificates loads the files. Run reports invalid ones, so that they do not prevent the start.
 func NewCertificates(files Files, log *zap.Logger) *Certificates {
 	c := &Certificates{files: files, log: log}
 	c.Follower = watch.Files(files.names, c.look)
@@ -147,7 +147,7 @@ func readAll(files ...[2]string) (all [][]byte, err error) {
 	return all, nil
 }
 
-// sign returns a pair of the server's own, a new one if the last one ends soon.
+// sign returns a pair that the server signed itself, a new one if the last one ends soon.
 func (c *Certificates) sign(now time.Time) ([][]byte, error) {
 	if now.Before(c.signNext) {
 		return c.signed, nil
@@ -160,7 +160,7 @@ func (c *Certificates) sign(now time.Time) ([][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("SluiceConfiguration.security.selfSigned: %w", err)
 	}
-	const life = 365 * 24 * time.Hour // of the function above
+	const life = 365 * 24 * time.Hour // set by GenerateSelfSignedCertKey
 	c.signed, c.signNext = [][]byte{certificate, key}, now.Add(life-renewal)
 	return c.signed, nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/web"
 )
 
-// NodeHealth is where the guarded server shows the health of the node, with details.
+// NodeHealth is the path at which the guarded server shows the health of the node, with details.
 const NodeHealth = "/node"
 
 // Guard passes on requests of callers that the API server allows. Health without details needs no permission, as

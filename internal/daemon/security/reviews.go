@@ -28,19 +28,19 @@ const (
 	remembered = 1000
 	// allowedFor and deniedFor are how long an answer of the API server is valid.
 	allowedFor, deniedFor = time.Minute, 10 * time.Second
-	// reviewMax bounds the questions about one request, inFlight those of all requests: half of them of strangers.
+	// reviewMax bounds the check of one request, inFlight the requests that are checked: half of them of strangers.
 	reviewMax, inFlight = 5 * time.Second, 16
-	// tokenMax bounds a token, and pathMax a path that is asked about, in bytes.
+	// tokenMax bounds a token, and pathMax the path of a request, in bytes.
 	tokenMax, pathMax = 16 << 10, 1 << 10
 )
 
 // Address describes the address that is guarded.
 type Address struct {
-	// Header has the token. Audience is that of the token; empty means the API server. With APIServer, tokens for the
-	// API server are accepted as well.
+	// Header is the header with the token. Audience is that of the token; empty means the API server. With APIServer,
+	// tokens for the API server are accepted as well.
 	Header, Audience string
 	APIServer        bool
-	// Failed receives errors of questions, Refused the status of each refused request. They must not block.
+	// Failed receives errors of reviews, Refused the status of each refused request. They must not block.
 	Failed  func(error)
 	Refused func(status int)
 }
@@ -96,7 +96,7 @@ func refuse(code int, format string, args ...any) *refusal {
 // digest identifies a token or certificate in caches, which must not hold tokens.
 type digest [sha256.Size]byte
 
-// question is what is remembered with an answer. Verb and path are empty for the token alone.
+// question is the key of a remembered answer. verb and path are empty for the token alone.
 type question struct {
 	who        digest
 	verb, path string
@@ -166,7 +166,7 @@ func (r *Reviews) recall(c *caller, q question) (*refusal, bool) {
 		}
 		user, found := r.users.Get(c.who)
 		if !found {
-			return nil, false // a token that has ended is allowed nothing
+			return nil, false // an expired token allows nothing
 		}
 		c.user = user.(*authenticationv1.UserInfo)
 	}
@@ -212,7 +212,7 @@ func (r *Reviews) userOf(ctx context.Context, token string) (*authenticationv1.U
 		if err != nil {
 			return nil, fmt.Errorf("TokenReview: %w", err)
 		}
-		// A server that knows no audiences names none, and must not be trusted with them.
+		// An API server that does not support audiences returns none, and has not checked that of the token.
 		if answer.Status.Authenticated && (audience == "" || slices.Contains(answer.Status.Audiences, audience)) {
 			return &answer.Status.User, nil
 		}
@@ -220,8 +220,8 @@ func (r *Reviews) userOf(ctx context.Context, token string) (*authenticationv1.U
 	return nil, nil
 }
 
-// audiences returns those for which a token may be; an empty one is the API server. What a token claims saves a
-// question. The API server verifies it.
+// audiences returns the audiences for which a token may be; an empty one is the API server. The claim of a token saves
+// a request. The API server verifies it.
 func (a *Address) audiences(token string) []string {
 	if a.Audience == "" || !a.APIServer {
 		return []string{a.Audience}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// knownFor is how long a caller that was allowed goes before strangers.
+	// knownFor is how long a caller that was allowed has precedence over strangers.
 	knownFor = time.Hour
 	// strangersRate and strangersBurst bound the requests of all unknown callers that ask the API server, per second.
 	strangersRate, strangersBurst = 5, 20
@@ -20,9 +20,9 @@ const (
 	callerRate, callerBurst = 20, 50
 )
 
-// turns decides who may ask the API server. Strangers are callers that were not allowed before, from an address from
-// which nobody was. They share a rate and half of the places, and no address gets more than its part, so strangers
-// keep out neither callers that were allowed, nor a new token of such a caller, nor each other. Any goroutine may use it.
+// turns decides who may ask the API server. Strangers are callers that were not allowed before, at an address without
+// such a caller. They share a rate and half of the places, and no address gets more than its part. Strangers keep out
+// neither callers that were allowed, nor a new token of such a caller, nor each other. Any goroutine may use it.
 type turns struct {
 	// known are the callers that were allowed, by their digest, and their addresses, which a new token does not change.
 	// Strangers cannot fill them.

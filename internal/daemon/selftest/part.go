@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Part returns the self-test; nil if the configuration does not ask for it, and in modes without it.
+// Part returns the self-test; nil if the configuration does not enable it, and in modes without it.
 func Part(h *part.Host, interval time.Duration) *part.Part {
 	if h.Node.SelfTest == (service.SelfTest{}) {
 		return nil
@@ -48,7 +48,7 @@ func (t *Test) sample(send metrics.Send) {
 }
 
 // findings returns a finding for each family whose self-test failed although the rules are applied. If they are not,
-// other findings say so.
+// other findings report that.
 func (t *Test) findings() (all []state.Finding) {
 	for family, r := range t.Results() {
 		if r.Err != nil && r.Right {

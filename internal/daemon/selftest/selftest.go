@@ -1,5 +1,5 @@
-// Package selftest checks that packets arrive where the rules send them. The node has a frontend that no Service of
-// the API has: a port on the loopback address of each family, which the rules translate to another one where this
+// Package selftest checks that packets arrive where the rules send them. The node has a frontend that no Service of the
+// API has: a port on the loopback address of each family, which the rules translate to another port, on which this
 // process listens. Every minute, the process connects to the frontend (docs/design/observation.md).
 package selftest
 
@@ -33,7 +33,7 @@ const (
 	settleMax = 5 * time.Second
 )
 
-// Config has what a Test needs to know.
+// Config configures a Test.
 type Config struct {
 	// Families are those with rules.
 	Families []service.Family
@@ -94,8 +94,8 @@ func (t *Test) Results() (none service.PerFamily[Result]) {
 	return t.results
 }
 
-// Run tests the rules until the context ends. They must be applied, so Services have their node ports on localhost
-// first, and the process that served before has closed its sockets.
+// Run tests the rules until the context ends. Call it once they are applied: then, Services have their node ports on
+// localhost, and the previous process has closed its sockets.
 func (t *Test) Run(ctx context.Context) {
 	defer t.close()
 	t.open()
@@ -179,7 +179,7 @@ func (t *Test) connect(ctx context.Context, to netip.AddrPort) error {
 	return nil
 }
 
-// Status returns the results as answers have them: those of the families that were tested.
+// Status returns the results of the families that were tested, for the inspection API.
 func (t *Test) Status() (all []state.SelfTest) {
 	for family, r := range t.Results() {
 		if r.At.IsZero() {

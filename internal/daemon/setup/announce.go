@@ -28,7 +28,7 @@ func KernelRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// ModeReason says why a backend serves.
+// ModeReason returns why a backend serves.
 func (o *Options) ModeReason(b *Backend) string {
 	switch {
 	case b.Choice != nil && b.Choice.Lacks == nil:

@@ -27,14 +27,13 @@ type Backend struct {
 	Domains []proxy.Domain
 	// Variant is the one of iptables that this mode writes; empty if it writes none.
 	Variant iptkernel.Variant
-	// Choice has the reason for the mode; nil if the configuration names it.
+	// Choice contains the reason for the mode; nil if the configuration names it.
 	Choice *backend.Choice
-	// NoHashing says that the kernel lacks what Services that hash need in nftables mode.
+	// NoHashing means that the kernel lacks what Services that hash need in nftables mode.
 	NoHashing bool
 	// lacks are the reasons for which families are not served.
 	lacks backend.Lacks
-	// left are the variants that former servers of this process wrote and this one
-	// does not.
+	// left are the variants that previous servers of this process wrote and this one does not.
 	left []iptkernel.Variant
 }
 
@@ -102,7 +101,7 @@ func (b *Backend) Unserved(node *service.NodeObject) error {
 	return nil
 }
 
-// Succeed notes the variants of iptables that former servers wrote.
+// Succeed records the variants of iptables that previous servers of this process wrote.
 func (b *Backend) Succeed(former *Backend) {
 	b.left = slices.DeleteFunc(append(slices.Clone(former.left), former.Variant), func(v iptkernel.Variant) bool {
 		return v == "" || v == b.Variant
@@ -117,17 +116,15 @@ func (b *Backend) HostAddresses() func(ctx context.Context, changed func([]netip
 	return hostaddress.Watch
 }
 
-// Sweep returns the search for what other modes left, and for the rules of the variants of iptables that this process has
-// left.
+// Sweep returns the sweep of what other modes left, and of the variants of iptables that this process no longer writes.
 func (b *Backend) Sweep(dry bool) *backend.Sweep {
 	return &backend.Sweep{Dry: dry, Keep: b.Mode.Keep, Families: b.Families(), Variant: b.Variant, Former: b.left}
 }
 
-// CleanUpOthers removes what other modes left. It only warns of rules that other programs left. It reports whether another
-// mode had left anything.
+// CleanUpOthers removes what other modes left.
 //
-// If this process forwards, open connections that rules have translated go on until StopPreserving, and replaced reports
-// whether there were rules.
+// If this process forwards, it preserves open connections that rules translated until StopPreserving, and replaced
+// reports whether there were rules. Otherwise, replaced is false.
 func (b *Backend) CleanUpOthers(ctx context.Context, log *zap.Logger) (replaced bool, err error) {
 	if b.Mode.Forwards {
 		found, _ := b.Sweep(true).Run(ctx) // what cannot be seen is not removed either

@@ -50,7 +50,7 @@ var IPTables = Mode{
 	OneFamily: true,
 }
 
-// onlyRandom says that no other balancing is possible.
+// onlyRandom returns the reason against each algorithm except random.
 func onlyRandom() map[service.Balancing]string {
 	impossible := map[service.Balancing]string{}
 	for by := range service.Balancing(len(service.Balancings())) {

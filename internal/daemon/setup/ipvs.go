@@ -65,7 +65,7 @@ var IPVS = Mode{
 }
 
 // drainDeadline is the longest time that a removed TCP endpoint keeps its connections, unless the Service or
-// balancing.drainDeadline says otherwise. kube-proxy has no limit.
+// balancing.drainDeadline sets another time. kube-proxy has no limit.
 const drainDeadline = 15 * time.Minute
 
 func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions {

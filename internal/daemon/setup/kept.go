@@ -19,9 +19,9 @@ func (o *Options) kept(mode Mode) (all []backend.Parameter) {
 	return all
 }
 
-// KeepSysctls sets the parameters of a mode again that another process changed since the start. It returns those that it
-// has set, and those that it cannot, as errors with the advice. Call it once the rules are applied, because some parameters
-// are safe only with them.
+// KeepSysctls restores the parameters of a mode that another process changed since the start. It returns those that it
+// restored, and an error with advice for each that it cannot restore. Call it once the rules are applied, because some
+// parameters are safe only with them.
 func (o *Options) KeepSysctls(mode Mode, files sysctl.Files) (restored []sysctl.Change, failed []error) {
 	for _, p := range o.kept(mode) {
 		name := strings.ReplaceAll(p.Path, "/", ".")

@@ -5,7 +5,7 @@ import "net/netip"
 // Listen is an address on which the proxy listens on a node of a cluster, named by its field of the configuration.
 type Listen struct {
 	Field, Address string
-	// Hard says that the proxy does not start without it.
+	// Hard means that the proxy does not start without it.
 	Hard bool
 }
 

@@ -21,8 +21,8 @@ func states(names ...string) string {
 	return text
 }
 
-// moduleState says whether the kernel has a module, or could load it. loaded has those that are
-// loaded, and those of the built-in ones that have parameters; installed has lists of all.
+// moduleState reports whether the kernel has a module, or could load it. The directory loaded contains the loaded
+// modules, and those built-in ones that have parameters; installed contains lists of all.
 func moduleState(name, loaded, installed string) string {
 	if _, err := os.Stat(filepath.Join(loaded, name)); err == nil {
 		return "present"

@@ -68,8 +68,8 @@ const (
 	adviceAccounting = "set it yourself, run privileged, once is enough (--init-only), or do without (traffic.accounting: false)"
 )
 
-// PrepareAccounting makes the kernel count packets and bytes of connections if the configuration says so, and
-// otherwise restores the value from before a configuration that did. The proxy serves without.
+// PrepareAccounting makes the kernel count packets and bytes of connections if the configuration enables that, and
+// otherwise restores the value from before a configuration that did. The proxy also serves without it.
 func (o *Options) PrepareAccounting(mode Mode, files sysctl.Files, log *zap.Logger) {
 	if !o.Sluice.Traffic.Accounting || mode.Forwards {
 		restored(log, files, accounting)
@@ -84,14 +84,14 @@ func (o *Options) PrepareAccounting(mode Mode, files sysctl.Files, log *zap.Logg
 	}
 }
 
-// SetARP sets what userspace mode needs. It serves without, too.
+// SetARP sets the kernel parameters that userspace mode needs. The mode also serves without them.
 func (o *Options) SetARP(files sysctl.Files, log *zap.Logger) {
 	if err := backend.SetUserspace(o.userspace(files, log)); err != nil {
 		log.Warn("Service addresses may answer ARP requests on this node", zap.Error(err))
 	}
 }
 
-// RestoreARP restores the settings about ARP that a former configuration needed and the one of this mode does not.
+// RestoreARP restores the settings about ARP that a previous configuration needed and the one of this mode does not.
 // Local addresses of another mode must have been removed.
 func (o *Options) RestoreARP(mode Mode, files sysctl.Files, log *zap.Logger) {
 	if o.restoresARP(mode) {
@@ -104,7 +104,7 @@ func (o *Options) restoresARP(mode Mode) bool {
 	return !slices.ContainsFunc(o.kept(mode), func(p backend.Parameter) bool { return slices.Contains(backend.ARP(), p.Path) })
 }
 
-// restored restores sysctls that a former configuration has set, and logs that.
+// restored restores sysctls that a previous configuration set, and logs that.
 func restored(log *zap.Logger, files sysctl.Files, sysctls ...string) {
 	done, err := files.Restore(sysctls...)
 	for _, d := range done {
@@ -119,8 +119,8 @@ func restored(log *zap.Logger, files sysctl.Files, sysctls ...string) {
 	}
 }
 
-// Sysctls returns the kernel's settings with a record of their former values, for the
-// clean-up. The settings of a sandbox vanish with it, and need no record.
+// Sysctls returns the kernel's settings with a record of their previous values, for the cleanup. The settings of a
+// sandbox vanish with it, and need no record.
 func (o *Options) Sysctls(log *zap.Logger) sysctl.Files {
 	if o.Sandboxed || o.Dry != nil {
 		return sysctl.Files{Plan: o.Dry}
@@ -147,8 +147,8 @@ func Initialize(ctx context.Context, o *Options) error {
 	if asked.Forwards {
 		o.RestoreARP(asked, files, log.Logger) // with userspace.answerARP
 	}
-	// The backend is chosen as it will be when it serves: for nftables mode, the loopback
-	// addresses must not be opened in vain.
+	// The backend is chosen as it will be when it serves, so that the loopback addresses are not opened in vain if that
+	// is nftables mode.
 	from := &start{Options: o, files: files, log: log.Logger}
 	_, _, err = backend.Build(o.KubeProxy.Mode, nil, func(mode config.Mode, whole bool) ([]proxy.Domain, error) {
 		return nil, ModeNamed(mode).prepare(ctx, from, whole)

@@ -1,6 +1,6 @@
-// Package setup turns a configuration into what every command needs: the options of the backend, the
-// backend itself, and the settings of the node. A start, a plan, a preflight and a clean-up share it,
-// so that each sees what the others do.
+// Package setup turns a configuration into what every command needs: the options of the backend, the backend itself,
+// and the settings of the node. A start, a plan, a preflight and a cleanup share it, so that each sees what the others
+// do.
 package setup
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// Options are the flags of a command, and what they and the file that they name amount to.
+// Options are the flags of a command, and the configuration that results from them and the files that they name.
 type Options struct {
 	*config.Config
 	Flags *config.Flags
@@ -67,7 +67,7 @@ func Warn(log *zap.Logger, warnings []config.Warning) {
 	}
 }
 
-// reach says where node ports answer if nftables mode is chosen.
+// reach describes where node ports answer if nftables mode is chosen.
 func (o *Options) reach() string {
 	where := "all addresses"
 	if listed := o.KubeProxy.NodePortAddresses; len(listed) > 0 {
@@ -85,7 +85,7 @@ func (o *Options) reach() string {
 	}
 }
 
-// Objects says what API objects may ask for with a backend.
+// Objects returns what API objects may request with a backend.
 func (o *Options) Objects(b *Backend, warn func(service.Warning)) source.Options {
 	policy := b.Mode.Policy
 	policy.NoBalancing = b.impossibleBalancing()
@@ -102,7 +102,7 @@ func (o *Options) Objects(b *Backend, warn func(service.Warning)) source.Options
 	}
 }
 
-// impossibleBalancing returns the algorithms that a node cannot do, with the reason.
+// impossibleBalancing returns the algorithms that a node does not support, with the reason.
 func (b *Backend) impossibleBalancing() map[service.Balancing]string {
 	if !b.NoHashing {
 		return b.Mode.Policy.NoBalancing
@@ -116,7 +116,7 @@ func (b *Backend) impossibleBalancing() map[service.Balancing]string {
 	return impossible
 }
 
-// Addresses says which addresses are denied to Services.
+// Addresses returns which addresses are denied to Services.
 func (o *Options) Addresses() service.AddressPolicy {
 	return service.AddressPolicy{Denied: o.DeniedAddresses()}
 }

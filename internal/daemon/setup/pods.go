@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// HasPods returns what reports whether the containers on a bridge can be pods of the cluster, as far as the
-// configuration says where these are.
+// HasPods returns a function that reports whether the containers on a bridge can be pods of the cluster: if the
+// configuration contains ranges of pods, those of the bridge must overlap them.
 func (o *Options) HasPods(mode Mode) func(bridge.Bridge) bool {
 	settings, err := o.NodeSettings(mode.Name)
 	known := slices.DeleteFunc(settings.ClusterCIDRs[:], func(r netip.Prefix) bool { return !r.IsValid() })

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NeedPrivilege returns an error of one line if this process cannot change the rules of
-// its network namespace. Without it, every tool would fail in its own words.
+// NeedPrivilege returns an error of one line if this process cannot change the rules of its network namespace. Without
+// this check, each tool would fail with a different error.
 func NeedPrivilege(instead string) error {
 	held, err := Capabilities()
 	if err != nil {

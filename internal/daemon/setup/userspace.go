@@ -28,7 +28,7 @@ var Userspace = Mode{
 		CountsEndpoints: true,
 		Listing:         "ss -lntup",
 		LeavesOut:       iptkernel.LeavesOut,
-		HostDevice:      ipvsrender.Device, // which IPVS mode takes away once listeners and routes are there
+		HostDevice:      ipvsrender.Device, // left by IPVS mode, and removed once listeners and routes are there
 		// Addresses of Services are made local by routes, and guarded by a table.
 		Tools: []Tool{
 			{"routes-ip.txt", []string{"ip", "-4", "route", "show", "table", "local"}},

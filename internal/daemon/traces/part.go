@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Part returns the export of spans. If the configuration does not ask for it, it only has its metric.
+// Part returns the export of spans. If the configuration does not enable it, the part has only its metric.
 func Part(h *part.Host) *part.Part {
 	dropped := func() uint64 { return 0 }
 	p := &part.Part{Name: "traces", Metrics: metrics.One("sluice_traces_dropped_total",

@@ -1,7 +1,7 @@
 // Package traces exports the path of a change as OpenTelemetry spans: watch, actor, render, batch and kernel, with
 // write and ack. [Traces] is a listener. It makes spans of events that the core announces anyway, after a change is
-// applied or rejected. So a change costs nothing more without it, and with it the digest of a few bytes, and a place in
-// a bounded queue if it is sampled. One goroutine makes and sends spans. See docs/monitoring.md and
+// applied or rejected. So without it, a change costs nothing more. With it, a change costs the digest of a few bytes,
+// and a place in a bounded queue if it is sampled. One goroutine makes and sends spans. See docs/monitoring.md and
 // docs/design/observation.md.
 package traces
 
@@ -46,8 +46,8 @@ type Config struct {
 	// always sampled.
 	PerMillion int32
 	Slow       time.Duration
-	// Seed decides together with the trace which ones are sampled, so that only those who know it can choose them.
-	// Nodes with the same one sample the same traces. With 0, each process has a random one.
+	// Seed and a trace's ID decide whether the trace is sampled, so that only those who know the seed can choose
+	// traces. Nodes with the same seed sample the same traces. With 0, each process has a random seed.
 	Seed uint32
 	// Mode, Node and Version describe the process, Domains the families of its domains.
 	Mode, Node, Version string
@@ -76,10 +76,10 @@ type Traces struct {
 	changes  uint64 // those of made
 }
 
-// domain has the last write of a domain, whose aggregator owns it.
+// domain contains the last write of a domain, whose aggregator owns it.
 type domain struct {
 	write write
-	// rejected has the contributions of a write that did not land.
+	// rejected contains the contributions of a write that did not land.
 	rejected []dataplane.Contribution
 }
 
@@ -172,12 +172,12 @@ func (t *Traces) rejected(d *domain, e *aggregator.Quarantined) change {
 	return c
 }
 
-// slow reports whether a change took long. At the start of an actor, each one waits for the whole startup.
+// slow reports whether a change took long. Those at an actor's start do not count: they wait for the startup.
 func (t *Traces) slow(e *aggregator.Applied) bool {
 	return !e.Received.IsZero() && e.Trace.Causes&dataplane.CauseStart == 0 && e.At.Sub(e.Received) > t.config.Slow
 }
 
-// sampled reports whether a trace is in the sample. Whoever writes an object knows its trace, so a key decides.
+// sampled reports whether a trace is in the sample. A client that writes an object knows its trace, so a key decides.
 func (t *Traces) sampled(id trace.TraceID) bool {
 	if t.config.PerMillion == 0 {
 		return false
