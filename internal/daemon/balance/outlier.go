@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// inRow is how many connections in a row an endpoint must fail, and clientsMin the number of clients that made them.
-	inRow, clientsMin = 3, 2
+	// inRow is how many connections in a row an endpoint must fail; at least two clients must have made them.
+	inRow = 3
 	// evidenceAge is the maximum age of an answer of another endpoint to a client. Without such an answer, the client's
 	// failures do not count: possibly no endpoint answers it.
 	evidenceAge = time.Minute
