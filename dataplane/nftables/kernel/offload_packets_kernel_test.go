@@ -126,7 +126,7 @@ func TestOffload_ConnectionsGoOn(t *testing.T) {
 		}
 
 		n.nft("table inet engine { chain forward { type filter hook forward priority 0; tcp dport 8080 drop; }; }", "-f", "-")
-		n.talk(s) // the caveat of docs/offload.md
+		n.talk(s) // the caveat of docs/modes.md
 		if other, err := netnstest.Connect(t.Context(), n.client, n.vip); err == nil {
 			t.Errorf("%s: a new connection passes the policy: %v", family, other.Close())
 		}

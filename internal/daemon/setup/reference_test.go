@@ -36,7 +36,7 @@ var features = []feature{
 		func(_ *testing.T, m *Mode) string {
 			return either(m.DrainsItself || m.Forwards, fmt.Sprintf("end after %d min", drainDeadline/time.Minute), "continue")
 		}, ""},
-	{"[offload](offload.md) of TCP connections", func(_ *testing.T, m *Mode) string { return either(m.Offloads, "opt-in", no) }, "Offload of established connections"},
+	{"[offload](modes.md#offload-connections) of TCP connections", func(_ *testing.T, m *Mode) string { return either(m.Offloads, "opt-in", no) }, "Offload of established connections"},
 	{"values of [`sluice.dev/no-endpoints`](concepts.md#services-without-endpoints)", noEndpoints, ""},
 	{"`sluice.dev/deny-source-ranges`", func(_ *testing.T, m *Mode) string { return either(m.Policy.NoDenyRanges == "", yes, no) }, ""},
 	{"SCTP", func(_ *testing.T, m *Mode) string { return either(m.Forwards, no, yes) }, "SCTP"},
