@@ -8,7 +8,7 @@ export function short(n) {
   return `${value < 100 && unit ? value.toFixed(1) : Math.round(value)}${["", "k", "M", "G", "T"][unit]}`;
 }
 
-// amount formats the bytes of an item of a list. Bytes of connections between two readings are unknown.
+// amount formats the bytes of an item of a list. Bytes of connections that lived only between two readings are unknown.
 export const amount = (i, n) => (i.bytesIn + i.bytesOut || !(i.connections + i.open) ? short(n) : "–");
 
 function shape(name, attributes) {
