@@ -115,7 +115,7 @@ func (n *Namespace) missing(ifname string) (string, error) {
 	}
 	addrs, err := n.routing.AddrList(link, netlink.FAMILY_V6)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		return "a quiet moment", nil // the kernel was at work on addresses meanwhile
+		return "a quiet moment", nil // the kernel changed addresses meanwhile
 	}
 	if err != nil {
 		return "", n.errorf("list addresses of %s: %w", ifname, err)
