@@ -41,7 +41,7 @@ func (n *Network) Detach(leaf string) error {
 }
 
 // AddDefaultRoute sends everything without another route straight out of an interface, as to
-// neighbours on it, in each family that the host has.
+// neighbors on it, in each family that the host has.
 func (n *Namespace) AddDefaultRoute(ifname string) error {
 	for _, any := range Prefixes("0.0.0.0/0", "::/0") {
 		if any.Addr().Is6() && !n.ipv6 {

@@ -24,7 +24,7 @@
 // never moves. The main thread is never borrowed, because /proc/self and /proc/net show what *it*
 // sees, to the whole process.
 //
-// A socket stays in the namespace it was created in, whichever thread uses it later. So do child
+// A socket stays in the namespace it was created in, regardless of which thread uses it later. So do child
 // processes. A namespace therefore lives on in the kernel after [Namespace.Close] for as long as a
 // socket or a process is left in it.
 package netns
@@ -108,7 +108,7 @@ func (n *Namespace) furnished() (*Namespace, error) {
 }
 
 // prepareIPv6 makes IPv6 work immediately on links made later, regardless of the machine's settings.
-// A router sends no neighbour solicitation before the link-local address of its interface has
+// A router sends no neighbor solicitation before the link-local address of its interface has
 // passed duplicate detection (ndisc_send_ns in the kernel's net/ipv6/ndisc.c), which would hold up
 // the first packets through it by two seconds.
 func (n *Namespace) prepareIPv6() error {
