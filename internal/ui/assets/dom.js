@@ -37,7 +37,7 @@ export function table(headings, rows) {
     })))));
 }
 
-// state shows a state as a coloured word.
+// state shows a state as a colored word.
 export function state(name) {
   const kinds = {applied: "good", pending: "wait", shadowed: "wait"};
   return el("span", {class: kinds[name] ?? "bad"}, name);
