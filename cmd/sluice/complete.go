@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
-// completionTime bounds a question for the shell's completion: a person waits.
+// completionTime bounds a query for the shell's completion, because a user waits for it.
 const completionTime = 2 * time.Second
 
-// names asks for names; without an answer there is nothing to complete.
+// names queries the proxy for names. If the query fails, names returns none, so the shell completes nothing.
 func (flags *clientFlags) names(cmd *cobra.Command) *inspect.Names {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()

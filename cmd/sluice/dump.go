@@ -55,7 +55,7 @@ the kernel has.`,
 	return cmd
 }
 
-// dump writes the archive of the proxy, or what can be known without one that does not answer.
+// dump writes the archive of the proxy or, if the proxy does not answer, the state of its process and of the kernel.
 func (flags *clientFlags) dump(cmd *cobra.Command, to io.Writer) error {
 	_, err := flags.client().Status(cmd.Context()) // before anything is written
 	silent, is := errors.AsType[*inspect.Silent](err)

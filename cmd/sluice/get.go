@@ -17,7 +17,7 @@ func getCommand() *cobra.Command {
 		getServicesCommand(), getEndpointsCommand(), getConnectionsCommand(), getEventsCommand())
 }
 
-// resourceCommand returns a command that has one command for each resource. Without one, its help lists them.
+// resourceCommand returns a command with a subcommand for each resource. Its help lists the resources.
 func resourceCommand(use, short string, resources ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -29,9 +29,9 @@ func resourceCommand(use, short string, resources ...*cobra.Command) *cobra.Comm
 	for _, r := range resources {
 		cmd.Long += fmt.Sprintf("\n  %-12s %s", r.Name(), strings.Join(r.Aliases, ", "))
 	}
-	// With it, cobra finds the resource in "get -A svc".
+	// With this flag, cobra finds the resource in "get -A svc".
 	cmd.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces (default)")
-	_ = cmd.PersistentFlags().MarkHidden("all-namespaces") // it exists
+	_ = cmd.PersistentFlags().MarkHidden("all-namespaces") // the flag exists
 	cmd.AddCommand(resources...)
 	return cmd
 }
@@ -81,8 +81,8 @@ without the rules for each port.`,
 	return cmd
 }
 
-// each asks about the Services that arguments name one by one, or about all at once. The answer about one that is named
-// is not a list.
+// each queries the Services that the arguments name one by one, or all Services with one query. If the arguments name
+// one Service, the answer is not a list.
 func each[L interface {
 	~[]P
 	inspect.Answer

@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// helpWidth is the width of the help where it does not go to a terminal, and the most that it uses
-// of one.
+// helpWidth is the width of the help, unless the command prints it to a narrower terminal.
 const helpWidth = 100
 
 // groupFlags makes the help of a command show its flags under headings.
@@ -33,7 +32,7 @@ func groupFlags(cmd *cobra.Command) {
 	})
 }
 
-// width returns the width of the terminal that the help goes to.
+// width returns the width for help that is printed to out.
 func width(out io.Writer) int {
 	if file := terminal.File(out); file != nil {
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {

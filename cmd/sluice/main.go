@@ -30,13 +30,13 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
-	// exitDiffers is of commands that compare; see oneFailure.
+	// exitDiffers is the status of commands that compare, if they find differences; see oneFailure.
 	exitDiffers = 2
-	// exitUnknown is of status --exit-code if no proxy answers.
+	// exitUnknown is the status of sluice status --exit-code if no proxy answers.
 	exitUnknown = 2
 )
 
-// patience is how long after a signal to stop a second one is ignored; then it ends the
+// patience is how long after the first stop signal a second one is ignored. After that, a second stop signal ends the
 // program immediately.
 const patience = time.Second
 
@@ -93,8 +93,8 @@ func logged(o *setup.Options, err error) error {
 	return loggingError{err, o}
 }
 
-// printError prints the error with which a command ends. One about the flags comes before the
-// options know the format.
+// printError prints the error with which a command ends. After an error about the flags, the options do not contain
+// the format yet, so the flag itself is read.
 func printError(cmd *cobra.Command, err error) {
 	format := ""
 	if of, ok := errors.AsType[loggingError](err); ok && of.options.Config != nil {
@@ -154,9 +154,8 @@ To inspect the proxy running on this node:
 	return root
 }
 
-// flagError is the error about a flag of a command. A command that only has others does not know
-// their flags: with a word that is none of these, that word is the error. Words are those of the
-// command line.
+// flagError returns the error about a flag of a command. A command with subcommands does not define their flags: if
+// the command line, which is words, contains an unknown subcommand, the error is about the subcommand.
 func flagError(cmd *cobra.Command, words []string, err error) error {
 	if cmd.HasSubCommands() {
 		_, rest, findErr := cmd.Root().Find(words)
@@ -170,13 +169,12 @@ func flagError(cmd *cobra.Command, words []string, err error) error {
 	return inspect.Misused("%w (see %s --help)", err, cmd.CommandPath())
 }
 
-// isFormer reports whether a flag was one of Sluice's own.
+// isFormer reports whether a name looks like a flag that was specific to Sluice and no longer exists.
 func isFormer(name string) bool {
 	return strings.HasPrefix(name, "sluice-") || name == "log-level" || name == "log-format"
 }
 
-// addGroup adds commands under a title of the root's help. Those that do not say how many
-// words they take after the flags take none.
+// addGroup adds commands under a title of the root's help. Commands that do not set Args take no arguments.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, c := range commands {
@@ -187,7 +185,7 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// helpCommand is cobra's, except that help about an unknown command is an error.
+// helpCommand returns a command like cobra's help command, except that help about an unknown command is an error.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",

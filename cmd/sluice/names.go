@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
-// nameFlags select Services, as those of kubectl do.
+// nameFlags are flags that select Services, like the flags of kubectl.
 type nameFlags struct {
 	namespace, state, fields string
 	all                      bool
@@ -28,7 +28,7 @@ func (flags *clientFlags) bindNames(cmd *cobra.Command) {
 	}) // the flag exists
 }
 
-// bindSelectors adds the flags that select Services by what they are.
+// bindSelectors adds the flags that select Services by their state and by their fields.
 func (flags *clientFlags) bindSelectors(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&flags.state, "state", "", "list Services in this state, such as held")
@@ -61,7 +61,7 @@ func notServed(name string) error {
 	return errors.New(inspect.Unknown(name))
 }
 
-// into sets the namespace and name of a query to those of the only argument. Without one, all names are meant.
+// into sets the namespace and name of a query to those of the only argument. Without it, all names are meant.
 func (flags *clientFlags) into(cmd *cobra.Command, args []string, namespace, name *string) error {
 	if *namespace = flags.namespace; len(args) == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
-// planName is the command that compares.
+// planName is the command that previews the changes of a start.
 const planName = "plan"
 
 func planCommand() *cobra.Command {
@@ -79,10 +79,10 @@ error.`,
 	return cmd
 }
 
-// outputRules is the output for the tools that load rules.
+// outputRules is the value of --output for rules that nft -f and iptables-restore accept.
 const outputRules = "rules"
 
-// checkPlan checks the flags of the plan alone.
+// checkPlan checks the combination of the flags of sluice plan.
 func checkPlan(o *setup.Options, dir, family string, output *inspect.Output) error {
 	if output.Format == outputRules {
 		return checkManifests(dir)

@@ -59,7 +59,7 @@ func inSandbox(pid int, command ...string) error {
 	return sandbox.Exec(pid, command...)
 }
 
-// sandboxSocket returns the socket of the proxy in the only sandbox, if this user reaches none outside.
+// sandboxSocket returns the default socket if it exists, and otherwise the socket of the proxy in the only sandbox.
 func sandboxSocket() string {
 	if _, err := os.Stat(inspect.DefaultSocket); err == nil {
 		return inspect.DefaultSocket

@@ -69,7 +69,7 @@ served outside, at a port of 127.0.0.1 that is printed.`,
 	return cmd
 }
 
-// checkRun checks the flags of run, and reads the others.
+// checkRun checks the flags that only sluice run has, and loads the options from the others.
 func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 	if err := checkManifests(lab.Dir); err != nil {
 		return err
@@ -88,7 +88,7 @@ func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 	return nil
 }
 
-// printNotes prints what is odd about the manifests.
+// printNotes prints notes about manifests that may not be the intended ones.
 func printNotes(cmd *cobra.Command, o *setup.Options, dir string) {
 	for _, note := range plan.ManifestNotes(o, dir) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "Note: "+note)
@@ -99,7 +99,7 @@ func manifestsFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "manifests", "", "directory of manifests (*.yaml, *.yml, *.json)")
 }
 
-// directory accepts the value of --manifests as an argument.
+// directory returns a check of the arguments that accepts the value of --manifests as the only argument.
 func directory(dir *string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 && *dir == "" {
@@ -120,7 +120,7 @@ func checkManifests(dir string) error {
 	return nil
 }
 
-// enterSandbox runs this command again inside a sandbox, which may serve the page on this host.
+// enterSandbox runs this command again inside a sandbox. If page is set, the sandbox serves the web UI on this host.
 func enterSandbox(page bool) error {
 	var listener *os.File
 	if page {

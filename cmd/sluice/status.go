@@ -59,7 +59,7 @@ type clientFlags struct {
 	// patience is how long the proxy may be silent; 0 means no bound.
 	patience time.Duration
 	watch    bool
-	// asked is the client once there is one.
+	// asked is the client that the first query made, for later queries.
 	asked *inspect.Client
 }
 
@@ -110,7 +110,7 @@ func (flags *clientFlags) clientAt(socket string) *inspect.Client {
 	return c
 }
 
-// show prints an answer, once or as it changes. Rows is that of inspect.Output.Watch.
+// show prints an answer, once or as it changes. Rows is the parameter of inspect.Output.Watch.
 func (flags *clientFlags) show(cmd *cobra.Command, rows bool, ask func(context.Context) (inspect.Answer, error)) error {
 	if flags.watch {
 		return flags.Watch(cmd.Context(), cmd.OutOrStdout(), rows, ask)

@@ -42,7 +42,7 @@ one that hangs. The exit status is 0 only if every check succeeds.`,
 	return cmd
 }
 
-// playDemo plays the demo: in the sandbox, or by entering it.
+// playDemo runs the demo. Outside of a sandbox, it runs this command again inside one.
 func playDemo(cmd *cobra.Command, o *daemon.Options) error {
 	if sandbox.Inside() {
 		if err := sandbox.Enter(); err != nil {
@@ -129,7 +129,7 @@ proxy.`,
 	return cmd
 }
 
-// printVersion answers kube-proxy's --version. Programs parse the first line.
+// printVersion prints the answer to kube-proxy's --version. Other programs parse the first line.
 func printVersion(out io.Writer, asked config.Version) error {
 	if _, err := fmt.Fprintln(out, "Kubernetes", cmp.Or(asked.Reported, setup.Release)); err != nil || !asked.Raw {
 		return err

@@ -80,7 +80,7 @@ knows of each named Service, or of all Services. A held or shadowed Service is n
 	return cmd
 }
 
-// proxies returns those to ask.
+// proxies returns the proxies to query.
 func (flags *waitFlags) proxies(ctx context.Context) (p client.Proxies, err error) {
 	p.IgnoreUnreachable = flags.unreachable == unreachableIgnore
 	switch {
@@ -100,10 +100,10 @@ func (flags *waitFlags) proxies(ctx context.Context) (p client.Proxies, err erro
 	return p, err
 }
 
-// appliedRetry is the pause between two questions of wait --for applied.
+// appliedRetry is the pause between two queries of wait --for applied.
 const appliedRetry = 200 * time.Millisecond
 
-// waitApplied waits until the rules of Services, or of all, are applied.
+// waitApplied waits until the rules of the named Services, or of all Services, are applied.
 func (flags *waitFlags) waitApplied(cmd *cobra.Command, args []string) error {
 	if flags.until != "applied" {
 		return inspect.Misused("--for %q: must be applied", flags.until)

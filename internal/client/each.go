@@ -1,6 +1,6 @@
-// Package client has what the commands share that ask the proxy of this node through its socket, those of all nodes
-// through the API server, or the health servers. One node is a list of one target. The package asks many proxies, merges
-// their records of connections, waits until an endpoint is out of the rules everywhere, and has common flags.
+// Package client is shared by the commands that query the proxy of this node through its socket, those of all nodes
+// through the API server, or the health servers. One node is a list of one target. The package queries many proxies,
+// merges their records of connections, waits until no rules contain an endpoint, and defines common flags.
 package client
 
 import (
@@ -41,11 +41,11 @@ func Each(ctx context.Context, parallel, all int, ask func(ctx context.Context, 
 	working.Wait()
 }
 
-// silence is how long a question has no answer until that says more than the answer before it.
+// silence is how long a query must be unanswered before WaitApplied reports that instead of the previous answer.
 const silence = time.Second
 
-// WaitApplied asks until the answer is no error, or a time is over. It ends immediately if the command line is wrong, or
-// if a proxy does not answer although there is time left. Ask also returns the pause before the next question.
+// WaitApplied calls ask until it returns no error, or until the time most is over. It ends immediately if the command
+// line is wrong, or if a proxy does not answer although time is left. Ask also returns the pause before the next call.
 func WaitApplied(ctx context.Context, most time.Duration, ask func(context.Context) (time.Duration, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -55,7 +55,7 @@ func WaitApplied(ctx context.Context, most time.Duration, ask func(context.Conte
 		pause, err := ask(ctx)
 		again = err != nil && !errors.As(err, new(inspect.UsageError)) && !hung(ctx, err)
 		silent := errors.As(err, new(*inspect.Silent)) && time.Since(asked) > silence
-		if !again || ctx.Err() == nil || silent || errors.Is(reason, ErrNoAnswer) { // otherwise, the end cut the answer
+		if !again || ctx.Err() == nil || silent || errors.Is(reason, ErrNoAnswer) { // otherwise, the timeout cut the query
 			reason = err
 		}
 		return again, pause

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// asksMax bounds the proxies that are asked at a time.
+	// asksMax bounds the proxies that are queried at a time.
 	asksMax = 64
-	// askWait is how long a proxy may wait with its answer if all can be asked at a time; otherwise it must not wait.
+	// askWait is how long a proxy may delay its answer if all can be queried at a time; otherwise it must not delay it.
 	askWait = 10 * time.Second
-	// askTime bounds the rest of an answer.
+	// askTime is how long an answer may take in addition to the wait and the search.
 	askTime = 5 * time.Second
-	// early is how long before the end of all time an answer must be sent.
+	// early is how long before the end of the context a proxy must send its answer.
 	early = time.Second
-	// askPause is the pause between two questions to one proxy.
+	// askPause is the pause between two queries to one proxy.
 	askPause = 200 * time.Millisecond
 	// failuresMax is how many failures in a row make a proxy unreachable.
 	failuresMax = 3
@@ -35,20 +35,20 @@ const (
 	answerMax = 64 << 10
 )
 
-// Target is a node, and how its proxy is asked. This node is one target.
+// Target is a node and the way to query its proxy. This node is one target.
 type Target struct {
 	Node, Pod string
 	Client    *inspect.Client
-	// Err says why the proxy cannot be asked.
+	// Err says why the proxy cannot be queried.
 	Err error
-	// gone asks about endpoints instead of the client; nil for the client.
+	// gone, if it is not nil, queries endpoints in place of Client.
 	gone func(context.Context, inspect.GoneQuery) (*inspect.Gone, error)
 }
 
-// Proxies are those of all nodes. Each is asked until the endpoint is gone there.
+// Proxies are the proxies of all nodes. Wait queries each until the endpoint is gone there.
 type Proxies struct {
 	Targets []Target
-	// IgnoreUnreachable passes over proxies that do not answer.
+	// IgnoreUnreachable makes Wait ignore proxies that do not answer.
 	IgnoreUnreachable bool
 	// Changed is called after each change of a result, on one goroutine at a time. It must not block.
 	Changed func(all []NodeReport)
@@ -115,8 +115,8 @@ type fleet struct {
 	report Report
 }
 
-// waitOf returns how long the next answer may wait. The first one must not, so that the state is known from the
-// beginning, and no answer after a failure: something between may end long requests.
+// waitOf returns how long the next answer may wait. The first answer must not wait, so that the state is known from the
+// beginning. An answer after a failure must not wait either, because a device in between may end long requests.
 func (f *fleet) waitOf(i int) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,8 +126,8 @@ func (f *fleet) waitOf(i int) time.Duration {
 	return f.wait
 }
 
-// note keeps a result, and returns whether and when the proxy is asked again. A failure after an answer counts once the
-// question after it, which does not wait, failed as well.
+// note keeps a result, and returns whether and when to query the proxy again. A failure after an answer counts once the
+// next query, which does not wait, failed as well.
 func (f *fleet) note(i int, a *inspect.Gone, err error) (again bool, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +170,7 @@ func (f *fleet) ask(ctx context.Context, i int, at netip.AddrPort, wait time.Dur
 
 var healthServers = http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: askTime}).DialContext, DisableKeepAlives: true}}
 
-// over returns how to ask over the network.
+// over returns a function that queries the health server at the URL base.
 func over(base string) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
 	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		address := base + inspect.PathEndpoint + inspect.EndpointText(q.At) + "?wait=" + q.Wait.Truncate(time.Millisecond).String()

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// reconnectsMax bounds the attempts to follow a node again, the first after reconnectPause, each after twice the
-	// time of the one before. A stream that lasted for steadyTime starts over.
+	// reconnectsMax bounds the attempts to reconnect to a node: the first after reconnectPause, each further one after
+	// twice the previous pause. After a stream that lasted for steadyTime, the attempts count from 1 again.
 	reconnectsMax  = 5
 	reconnectPause = time.Second
 	steadyTime     = time.Minute
-	// mergedMax bounds the records that wait to be printed. Then the streams wait, and each node counts what it drops.
+	// mergedMax bounds the records that wait for printing. At the bound, streams block, and nodes count what they drop.
 	mergedMax = 1024
 )
 
@@ -28,7 +28,7 @@ type Observation struct {
 	Targets []Target
 	Query   inspect.FlowQuery
 	Output  *inspect.Output
-	// Renew returns the target of the same node after a failure. Nil stands for one node, whose failure is the end.
+	// Renew returns the target of the same node after a failure. It is nil for one node, whose failure ends Run.
 	Renew func(context.Context, *Target) Target
 
 	width  int
@@ -58,7 +58,7 @@ func (e *FlowEvent) Print(to *terminal.Page) {
 	e.FlowEvent.Print(to)
 }
 
-// Run prints records until the context ends, which is no error, or until no node is left.
+// Run prints records until the context ends, after which it returns nil, or until no node is left.
 func (o *Observation) Run(outer context.Context, to io.Writer) (err error) {
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()

@@ -30,7 +30,7 @@ type NodeReport struct {
 	State   string  `json:"state"`
 	Seconds float64 `json:"seconds"`
 	Detail  string  `json:"detail,omitempty"`
-	// failures counts those in a row. Last is the last answer; nil before the first.
+	// failures counts the last failures in a row. last is the last answer; nil before the first.
 	failures int
 	last     *inspect.Gone
 }
@@ -41,7 +41,7 @@ const (
 	isIgnored     = "ignored"
 )
 
-// done reports whether nothing more is asked.
+// done reports whether the node is not queried again.
 func (n *NodeReport) done() bool { return n.State == isGone || n.State == isIgnored }
 
 // stateOf describes an answer.
@@ -123,13 +123,13 @@ func WaitGone(cmd *cobra.Command, by *inspect.Output, endpoint string, most time
 	return report.Err(most)
 }
 
-// hung reports whether a proxy did not answer a question, although the command has time left.
+// hung reports whether a proxy did not answer a query, although the command has time left.
 func hung(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.As(err, new(*inspect.Silent))
 }
 
-// unlessHung asks a proxy, and gives up once that does not answer. A search for an endpoint may take longer than the client
-// waits, so another question decides.
+// unlessHung returns a function that queries a proxy, and calls give if the proxy hangs. A search for an endpoint may
+// take longer than the client waits, so a short query decides whether the proxy hangs.
 func unlessHung(c *inspect.Client, give context.CancelCauseFunc) func(context.Context, inspect.GoneQuery) (*inspect.Gone, error) {
 	return func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {
 		made, err := c.Gone(ctx, q)

@@ -18,9 +18,9 @@ import (
 // MistypedMax bounds the values of a wrong type that are found in one document.
 const MistypedMax = 20
 
-// Decode decodes a document into a struct, over what is there. It leaves out values of a wrong type, so that every error is found; the
-// errors are in the order of their lines. Whole is false if the document cannot be decoded even so: then there are
-// more errors than those.
+// Decode decodes a document into a struct, over its values. It leaves out values of a wrong type, so that
+// it finds every error; the errors are in the order of their lines. Whole is false if Decode cannot decode the
+// document even so: then there are more errors than those.
 func (d *Document) Decode(into any, version Version) (mistakes []Mistake, whole bool) {
 	r := reader{Document: d, version: version, into: reflect.TypeOf(into).Elem()}
 	if r.settle(d.node, ""); r.unreadable != nil {
@@ -71,8 +71,8 @@ func (r *reader) add(m Mistake) {
 // oldTruth matches the plain words that are true or false in YAML 1.1, and text in YAML 1.2.
 var oldTruth = regexp.MustCompile(`^(?:(y|Y|yes|Yes|YES|on|On|ON)|n|N|no|No|NO|off|Off|OFF)$`)
 
-// settle is the one walk of the tree of YAML: it removes keys that are set again, and decides which type a word has. It
-// does not follow aliases: what they stand for is in the tree as well.
+// settle walks the tree of YAML once: it removes repeated keys, and decides which type a word has. It does not follow
+// aliases, because their targets are in the tree as well.
 func (r *reader) settle(node *yaml.Node, path string) {
 	switch node.Kind {
 	case yaml.MappingNode:
@@ -101,7 +101,7 @@ func infinite(node *yaml.Node) bool {
 	return node.ShortTag() == "!!float" && node.Decode(&number) == nil && (math.IsInf(number, 0) || math.IsNaN(number))
 }
 
-// unique returns the keys and values of an object without those that are set again. All keys are text.
+// unique returns the keys and values of an object. Of a repeated key, it keeps the last value. It makes all keys text.
 func (r *reader) unique(pairs []*yaml.Node, path string) (kept []*yaml.Node) {
 	at := make(map[string]int, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -128,9 +128,9 @@ func (r *reader) unique(pairs []*yaml.Node, path string) (kept []*yaml.Node) {
 	return kept
 }
 
-// check removes what the type cannot hold, and reports whether a value can stay. Each value is decoded without its inner
-// ones, within the start and the end of the lists and objects around it, because errors of types that decode their own
-// JSON do not tell which value they are about.
+// check removes values that the type cannot hold, and reports whether a value can stay. It decodes each value without
+// its inner values, between start and end, the JSON of the lists and objects around it: types that decode their own
+// JSON do not report which value an error is about.
 func (r *reader) check(value any, path, start, end string) (stays bool) {
 	if r.mistyped == MistypedMax {
 		return true
@@ -143,7 +143,7 @@ func (r *reader) check(value any, path, start, end string) (stays bool) {
 		alone = []any{}
 	}
 	if _, err := strictjson.UnmarshalStrict([]byte(start+string(text(alone))+end), reflect.New(r.into).Interface()); err != nil {
-		if value != nil { // in YAML, a field without a value
+		if value != nil { // nil is a field without a value in YAML
 			r.mistyped++
 			r.add(mistyped(path, string(text(value)), err))
 		}
@@ -174,7 +174,7 @@ func mistyped(path, value string, err error) Mistake {
 	return Mistake{Path: path, Value: value, Message: value + ": " + want, Kind: Mistyped}
 }
 
-// text returns a value as JSON; the tree that it is from could be written.
+// text returns a value as JSON. This does not fail, because Decode has encoded the whole tree before.
 func text(value any) []byte {
 	written, _ := json.Marshal(value)
 	return written

@@ -60,8 +60,8 @@ type Document struct {
 	line int
 }
 
-// Each calls each with the documents of a file, one after another: the trees of a large file together take forty times
-// its size. Documents that hold nothing but comments are left out.
+// Each calls each with the documents of a file, one after another, because the trees of a large file together take
+// forty times its size. It leaves out documents that contain only comments.
 func Each(data []byte, each func(*Document)) *Mistake {
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var file yaml.Node
@@ -91,7 +91,7 @@ func (d *Document) Fields() iter.Seq2[string, int] {
 	}
 }
 
-// Text returns what a field holds if it is no list and has no fields; otherwise nothing.
+// Text returns the value of a field; "" if it is a list, has fields, or does not exist.
 func (d *Document) Text(path ...string) string {
 	node := d.node
 	for _, key := range path {
@@ -103,7 +103,7 @@ func (d *Document) Text(path ...string) string {
 	return node.Value
 }
 
-// Items returns the elements of the list in a field, and whether it is a list. No field is an empty list.
+// Items returns the elements of the list in a field, and whether it is a list. A missing field is an empty list.
 func (d *Document) Items(key string) (items []*Document, isList bool) {
 	_, list, _ := find(d.node, "."+key)
 	if list == nil {
@@ -140,7 +140,7 @@ func (d *Document) locate(path string) (line int, rest string) {
 }
 
 // find takes the first step of a path: it returns the key or element, the value there, and the rest of the path. Names
-// can contain dots, so the longest one counts, and the last one of equal ones.
+// can contain dots, so the longest name that matches counts; of equal names, the last one counts.
 func find(node *yaml.Node, path string) (at, value *yaml.Node, rest string) {
 	longest := 0
 	for i := 0; node != nil && i < len(node.Content); i++ {

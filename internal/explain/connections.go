@@ -1,11 +1,11 @@
 package explain
 
-// Connections are those that the kernel tracks between a client and a destination.
+// Connections are the connections that the kernel tracks between a client and a destination.
 type Connections struct {
-	// Error says why the kernel could not be asked.
+	// Error says why the kernel could not be queried.
 	Error string       `json:"error,omitempty"`
 	Items []Connection `json:"items"`
-	// More counts those that are left out.
+	// More counts the connections that are left out.
 	More int `json:"more,omitempty"`
 }
 

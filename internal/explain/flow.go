@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Flow is a connection.
+// Flow is the connection to explain.
 type Flow struct {
-	// From is the client; its port is 0 if any.
+	// From is the client; port 0 stands for any port.
 	From netip.AddrPort
-	// Interface is the one through which it arrives; empty for a guess.
+	// Interface is the interface through which the connection arrives; if empty, Explain guesses it.
 	Interface string
 	To        netip.AddrPort
 	Protocol  service.Protocol
 }
 
-// ParseFlow reads a question as people write it: an address with or without a port, and an
-// address and port with or without a protocol. An error contains the name of the flag.
+// ParseFlow parses a flow as people write it: from is an address with or without a port, and to an address and port
+// with or without a protocol. An error contains the name of the flag.
 func ParseFlow(from, to, iface string) (Flow, error) {
 	q := Flow{Interface: iface}
 	addr, err := netip.ParseAddr(from)
@@ -40,7 +40,7 @@ func ParseFlow(from, to, iface string) (Flow, error) {
 	return q, q.Check()
 }
 
-// Query returns the question as parameters of a URL, and QuestionIn reads them.
+// Query returns the flow as parameters of a URL, and QuestionIn parses them.
 func (q Flow) Query() url.Values {
 	from := q.From.String()
 	if q.From.Port() == 0 {
@@ -54,7 +54,7 @@ func QuestionIn(query url.Values) (Flow, error) {
 	return ParseFlow(query.Get("from"), query.Get("to"), query.Get("iface"))
 }
 
-// Check returns an error for a question that makes no sense.
+// Check returns an error for an invalid flow.
 func (q Flow) Check() error {
 	switch {
 	case !q.From.Addr().IsValid() || !q.To.IsValid():

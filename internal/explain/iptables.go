@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// iptRules follows packets through the rules of iptables mode: those that its renderer makes,
-// and no others. It reads a rule when a packet first comes to it.
+// iptRules follows packets through the rules of iptables mode. It understands only rules that the renderer makes. It
+// parses the rules of a chain when the first packet enters the chain.
 type iptRules struct {
 	chains map[dataplane.ID]*iptChain
 	locals map[netip.Addr]bool
@@ -52,7 +52,7 @@ func newIPTRules(objects []dataplane.Object, locals []netip.Addr) *iptRules {
 	for _, o := range sorted {
 		table, builtIn, isHook := strings.Cut(o.ID.Container, "/")
 		if isHook {
-			// The name begins with the row, by which hooks of one chain are in order.
+			// The name begins with the row, so the hooks of one chain are in the order of their rows.
 			_, text, _ := strings.Cut(o.ID.Name, " ")
 			c := r.chain(table, builtIn)
 			c.texts = append(c.texts, text)
@@ -78,7 +78,7 @@ func (r *iptRules) chain(table, name string) *iptChain {
 
 func (r *iptRules) local(a netip.Addr) bool { return a.IsLoopback() || r.locals[a] }
 
-// iptBranch is one way of a packet so far.
+// iptBranch is a packet on one of its possible ways.
 type iptBranch struct {
 	src, dst    netip.AddrPort
 	protocol    service.Protocol
@@ -86,10 +86,10 @@ type iptBranch struct {
 	mark        uint32
 	verdict     Verdict
 	masqueraded bool
-	// translated is set once the destination is another one than before.
+	// translated is set once the destination was changed.
 	translated  bool
 	probability float64
-	// scheduler and how are those of way.
+	// scheduler and how are the fields of way.
 	scheduler, how string
 	steps          []Step
 }
@@ -101,9 +101,8 @@ type iptCall struct{ hook, table, chain string }
 
 const loopback = "lo"
 
-// ways follows a packet through the hooks in the kernel's order. Translations are decided for
-// the first packet of a connection only, so that a packet from the node to itself meets nat
-// once.
+// ways follows a packet through the hooks in the kernel's order. Translations are decided for the first packet of a
+// connection only, so that a packet from the node to itself passes table nat once.
 func (r *iptRules) ways(p packet) ([]way, error) {
 	start := []iptBranch{{src: p.Src, dst: p.Dst, protocol: p.Protocol, in: p.In, verdict: Untouched, probability: 1}}
 	w := iptWalk{rules: r}
@@ -235,8 +234,7 @@ func (w *iptWalk) compare(call iptCall, c *iptChain, at int, b *iptBranch) (chan
 	return chance, step, errors.Join(err, checkTarget(&rule.Target))
 }
 
-// apply does what a rule says: the branches go on in the chain, return from it, or are done with
-// the table.
+// apply executes the target of a rule: the branches go on in the chain, return from it, or are done with the table.
 func (w *iptWalk) apply(call iptCall, target *rules.Target, b iptBranch, depth int) (on, back, done []iptBranch) {
 	switch target.Name {
 	case "":

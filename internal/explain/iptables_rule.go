@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 )
 
-// chance returns the probability with which a rule matches a packet. It looks at all matches, so
-// that an unknown one is an error wherever it is.
+// chance returns the probability with which a rule matches a packet. It evaluates all matches, so that an unknown one
+// is an error in any position.
 func (r *iptRules) chance(rule *rules.Rule, b *iptBranch) (float64, error) {
 	chance := 1.0
 	for i := range rule.Matches {
@@ -85,7 +85,7 @@ func (r *iptRules) holds(o *rules.Option, b *iptBranch) (bool, error) {
 		_, found, err := r.findInSet(o, b)
 		return found, err
 	case "--physdev-is-in":
-		// Whether a packet has come over a bridge is not asked. Our rules end alike either way.
+		// A packet does not contain whether it came over a bridge. The outcome of Sluice's rules does not depend on it.
 		return false, nil
 	}
 	return false, fmt.Errorf("unknown option %q", o.Name)
@@ -122,7 +122,7 @@ func randomChance(m *rules.Match) (float64, error) {
 	return strconv.ParseFloat(probability.Arg(0), 64)
 }
 
-// recentHolds evaluates a match on a list of clients. One that adds to the list always holds.
+// recentHolds evaluates a match on a list of clients. A match that adds a client to the list always holds.
 func (r *iptRules) recentHolds(m *rules.Match, b *iptBranch) (bool, error) {
 	for _, o := range m.Options {
 		if !slices.Contains([]string{"--set", "--rcheck", "--seconds", "--name", "--mask", "--rsource", "--reap"}, o.Name) {
@@ -149,7 +149,7 @@ func recalls(rule *rules.Rule) bool {
 	return slices.ContainsFunc(rule.Matches, func(m rules.Match) bool { return m.Module == "recent" && m.Option("--rcheck") != nil })
 }
 
-// lookup returns the set that a rule looks up, nil if there is none.
+// lookup returns the option with the set that a rule looks up; nil if there is none.
 func lookup(rule *rules.Rule) *rules.Option {
 	for i := range rule.Matches {
 		if o := rule.Matches[i].Option("--match-set"); o != nil && !o.Not {
@@ -159,8 +159,8 @@ func lookup(rule *rules.Rule) *rules.Option {
 	return nil
 }
 
-// checkTarget refuses a target with an unknown option. One with an unknown name leads to a chain
-// that does not exist.
+// checkTarget rejects a target with an unknown option. A target with an unknown name is a missing chain, which apply
+// rejects.
 func checkTarget(t *rules.Target) error {
 	for _, o := range t.Options {
 		if !slices.Contains([]string{"--set-xmark", "--to-destination", "--random-fully", "--reject-with"}, o.Name) {

@@ -21,8 +21,7 @@ type ipvsRules struct {
 	servers map[service.Frontend]*ipvsrender.Server
 }
 
-// newIPVSRules takes the objects of one domain. Addresses of the device are local as the node's
-// own are.
+// newIPVSRules takes the objects of one domain. Addresses of the IPVS device are local, like the node's own.
 func newIPVSRules(objects []dataplane.Object, locals []netip.Addr) (*ipvsRules, error) {
 	r := &ipvsRules{servers: make(map[service.Frontend]*ipvsrender.Server)}
 	locals = slices.Clone(locals)
@@ -60,7 +59,7 @@ func newIPVSRules(objects []dataplane.Object, locals []netip.Addr) (*ipvsRules, 
 	if err := fillSets(sets, objects); err != nil {
 		return nil, err
 	}
-	// Each hook was inserted at the top of its chain, so the last one is the first there.
+	// Each hook was inserted at the top of its chain, so the last one inserted comes first.
 	r.iptRules = newIPTRules(rules, locals)
 	for _, c := range r.chains {
 		if !ipvsrender.OwnsChain(c.table, c.name) {
@@ -103,10 +102,10 @@ var (
 	atNATPostrouting = iptCall{"postrouting", "nat", "POSTROUTING"}
 )
 
-// ways follows a packet through the hooks. IPVS takes what comes in at the end of hook input, and
-// what the node sends in hook output, after tables mangle and nat and before table filter. What it
-// translates starts again at hook output, unless the endpoint is the node itself. Table nat decides
-// once about a destination, so that hook output does not ask it again.
+// ways follows a packet through the hooks. IPVS takes incoming packets at the end of hook input, and the node's own
+// packets in hook output, after tables mangle and nat and before table filter. Packets that it translates start again
+// at hook output, unless the endpoint is the node itself. They skip table nat there, because nat decides only once
+// about a destination.
 func (r *ipvsRules) ways(p packet) ([]way, error) {
 	start := []iptBranch{{src: p.Src, dst: p.Dst, protocol: p.Protocol, in: p.In, verdict: Untouched, probability: 1}}
 	w := iptWalk{rules: r.iptRules}
@@ -130,8 +129,8 @@ func (r *ipvsRules) ways(p packet) ([]way, error) {
 	return merged(ended), w.err
 }
 
-// balanced gives packets to their virtual servers. It returns those that IPVS has taken, and those
-// that have no virtual server.
+// balanced passes packets to their virtual servers. It returns the packets that IPVS took, and those without a virtual
+// server.
 func (r *ipvsRules) balanced(w *iptWalk, hook string, all []iptBranch) (taken, passed []iptBranch) {
 	for _, b := range all {
 		server := r.servers[service.Frontend{Addr: b.dst.Addr(), Port: b.dst.Port(), Protocol: b.protocol}]
@@ -164,7 +163,7 @@ func (r *ipvsRules) balanced(w *iptWalk, hook string, all []iptBranch) (taken, p
 // tableIPVS stands for IPVS in steps.
 const tableIPVS = "ipvs"
 
-// serverText is a virtual server as ipvsadm --save prints it.
+// serverText returns a virtual server as ipvsadm --save prints it.
 func serverText(s *ipvsrender.Server) string {
 	text := fmt.Sprintf("-A %s -s %s", frontendText(s), s.Scheduler)
 	if s.Flags&ipvswire.Persistent != 0 {

@@ -11,10 +11,10 @@ import (
 
 // choice is how a virtual server may choose for a new connection.
 type choice struct {
-	// reals are those that can be chosen. Their weights are shares of sum.
+	// reals are the real servers that can be chosen. Their weights are shares of sum.
 	reals        []ipvswire.Real
 	weights, sum uint32
-	// refuses is set if the connection can be refused, with what is left of sum.
+	// refuses is set if the connection can be refused; the share of that is the rest of sum.
 	refuses bool
 	// how says in words how the scheduler chooses if the shares mean nothing, because the choice
 	// follows a hash or what the scheduler has seen before. Otherwise it is empty.
@@ -32,7 +32,7 @@ type scheduling struct {
 	limits bool
 }
 
-// schedulings are the schedulers that a virtual server of ours may have.
+// schedulings are the schedulers that a virtual server of Sluice may have.
 var schedulings = map[string]scheduling{
 	"rr":    {},
 	"wrr":   {},
@@ -50,7 +50,7 @@ var schedulings = map[string]scheduling{
 	"wlc":   {by: "the endpoint with the fewest connections for its weight"},
 }
 
-// knownFlags are those of virtual servers whose meaning is known here.
+// knownFlags are the flags of virtual servers that choiceOf understands.
 const knownFlags = ipvswire.Persistent | ipvswire.SchedulerFlag1 | ipvswire.SchedulerFlag2
 
 // choiceOf returns how a virtual server chooses. A real server with weight 0 gets no new

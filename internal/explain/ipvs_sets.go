@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ipSet is a set of package ipset with the entries of the Services concerned.
+// ipSet is an ipset with the entries of the concerned Services.
 type ipSet struct {
 	kind    ipvswire.SetType
 	entries []ipvswire.Entry
@@ -52,8 +52,8 @@ func (r *iptRules) findInSet(o *rules.Option, b *iptBranch) (entry string, found
 	return "", false, nil
 }
 
-// entryMatches compares one entry with the parts of a packet. A port in a set of addresses is one of
-// a protocol; a bitmap knows none.
+// entryMatches compares one entry with the parts of a packet. In a set of addresses, a port has a protocol; in a
+// bitmap, it has none.
 func entryMatches(kind ipvswire.SetType, e ipvswire.Entry, parts []netip.AddrPort, protocol ipvswire.Protocol) bool {
 	switch kind {
 	case ipvswire.BitmapPort:

@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Memory is what the kernel remembers of clients of Services with affinity.
+// Memory reads the entries that the kernel keeps for clients of Services with affinity.
 type Memory interface {
-	// InMap returns what a map of nf_tables remembers of a client.
+	// InMap returns the entry of a client in a map of nf_tables.
 	InMap(family service.Family, name string, client netip.Addr) (what nftrender.AffinityEntry, known bool, err error)
 	// InList returns how long ago a list of xt_recent has last seen a client.
 	InList(family service.Family, list string, client netip.Addr) (age time.Duration, known bool, err error)
 }
 
-// recallMaps asks the kernel for the client in each map of the Services concerned.
+// recallMaps looks the client up in each map of the concerned Services in the kernel.
 func (e *explanation) recallMaps(rules *nftRules) error {
 	for _, name := range rules.clientMaps() {
 		what, known, err := e.Memory.InMap(e.family, name, e.From.Addr())

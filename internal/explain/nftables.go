@@ -34,7 +34,7 @@ func (r *nftRules) remember(name string, client netip.Addr, what nftrender.Affin
 	}
 }
 
-// clientMaps returns the maps that remember clients.
+// clientMaps returns the names of the maps that remember clients.
 func (r *nftRules) clientMaps() []string {
 	var names []string
 	for name := range r.Sets {

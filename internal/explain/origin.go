@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// guess decides where the packet comes from, and through which interface. It notes what it
-// assumes.
+// guess decides where the packet comes from, and through which interface. It records its assumptions.
 func (e *explanation) guess() {
 	from := e.From.Addr()
 	reason := ""
@@ -74,7 +73,7 @@ func (e *explanation) guessOrigin(from netip.Addr) (Origin, string) {
 	return FromOutside, "neither an address of this node nor known as a pod's"
 }
 
-// guessInterface returns a name that rules about local pods match, or do not.
+// guessInterface invents a name that rules about local pods match if the client is a pod, and otherwise do not match.
 func (e *explanation) guessInterface() string {
 	const pod, outside, other = "veth0", "eth0", "outside0"
 	detect := e.Facts.Detect[e.family]
@@ -93,13 +92,13 @@ func (e *explanation) guessInterface() string {
 	}
 }
 
-// matchesInterface reports whether local pods are known by an interface.
+// matchesInterface reports whether local pods are detected by interface, and the name is that of such an interface.
 func matchesInterface(detect service.LocalDetector, name string) bool {
 	prefix, open := strings.CutSuffix(detect.Interface, "+")
 	return detect.Interface != "" && name != "" && (name == detect.Interface || open && strings.HasPrefix(name, prefix))
 }
 
-// detected reports whether the rules take the client for a local pod.
+// detected reports whether the rules treat the client as a local pod.
 func (e *explanation) detected() bool {
 	detect := e.Facts.Detect[e.family]
 	if detect.CIDR.IsValid() {

@@ -27,20 +27,20 @@ type packet struct {
 	Src, Dst netip.AddrPort
 	Protocol service.Protocol
 	In       string
-	// AnyPort says that the port of Src stands for any.
+	// AnyPort means that the port of Src stands for any port.
 	AnyPort bool
 }
 
 // way is one way in which a packet can end.
 type way struct {
 	Verdict Verdict
-	// To is its destination in the end.
+	// To is its final destination.
 	To          netip.AddrPort
 	Masqueraded bool
 	// Probability is above 0. Those of all ways sum to 1.
 	Probability float64
-	// Scheduler is that of the virtual server of IPVS that chose the receiver, if any.
-	// How says how it chooses if that follows its own state, so that Probability means nothing.
+	// Scheduler is that of the virtual server of IPVS that chose the receiver, if any. How says how the scheduler chooses
+	// if its choice depends on its own state, so that Probability means nothing.
 	Scheduler, How string
 	Steps          []Step
 }

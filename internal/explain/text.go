@@ -92,14 +92,14 @@ func (a *Answer) sourceText() string {
 	}
 }
 
-// shape is what ways have in common that pass the same hooks and end alike.
+// shape is a group of ways that pass the same hooks and have the same end.
 type shape struct {
 	key   string
 	first *Outcome
 	to    []string
 }
 
-// shapes groups outcomes. The rules of the first of each stand for all.
+// shapes groups outcomes. The rules of the first outcome stand for its whole group.
 func (a *Answer) shapes() []shape {
 	var all []shape
 	for i := range a.Outcomes {
@@ -137,7 +137,7 @@ func (a *Answer) printRules(out *terminal.Page) {
 	}
 }
 
-// place is the chain, and the number of the rule if it is known.
+// place returns the chain, and the number of the rule if it is known.
 func (s *Step) place() string {
 	if s.Rule == 0 {
 		return s.Chain
@@ -154,13 +154,13 @@ func some(words []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
 }
 
-// leadsEverywhere reports whether the rule only leads from a base chain to another chain. In
-// iptables mode, all rules of base chains do.
+// leadsEverywhere reports whether the rule only jumps from a base chain to another chain, as all rules of base chains
+// do in iptables mode.
 func (s *Step) leadsEverywhere() bool {
 	return s.Base && (s.Rule == 0 || strings.HasPrefix(s.Text, "jump "))
 }
 
-// addSteps adds the rules by hook. It leaves out those that lead everywhere.
+// addSteps adds the rules by hook. It leaves out those for which leadsEverywhere holds.
 func addSteps(t *terminal.Table, steps []Step) {
 	for len(steps) > 0 {
 		end := slices.IndexFunc(steps, func(s Step) bool { return s.Hook != steps[0].Hook || s.Table != steps[0].Table })
@@ -219,7 +219,7 @@ func (o *Outcome) state() string {
 	}
 }
 
-// state names the state. The kernel does not say that of a connection that is offloaded.
+// state returns the state. The kernel does not report the state of an offloaded connection.
 func (c *Connection) state() string {
 	if c.Offloaded {
 		return "offloaded"

@@ -23,8 +23,8 @@ type answer[T any] struct {
 	got *T
 }
 
-// ask asks all proxies, --parallel at a time, each for at most --node-timeout. The answers and the nodes without one are
-// in the order of the proxies.
+// ask queries all proxies, --parallel at a time, each for at most --node-timeout. The answers, and the nodes without an
+// answer, are in the order of the proxies.
 func ask[T any](ctx context.Context, f *flags, all []client.Target, question func(*inspect.Client, context.Context) (*T, error)) (answered []answer[T], missing []silent) {
 	told, answers, errs := f.progress(len(all)), make([]*T, len(all)), slices.Repeat([]error{client.ErrNoAnswer}, len(all))
 	client.Each(ctx, f.parallel, len(all), func(ctx context.Context, i int) (again bool, pause time.Duration) {
@@ -66,7 +66,7 @@ type progress struct {
 	shown time.Time
 }
 
-// tally counts answers, also for a page.
+// tally counts answers, for the line on the terminal and for the page.
 type tally struct{ done, all atomic.Int64 }
 
 // progressPause is the pause between two lines, and before the first one.
@@ -79,7 +79,7 @@ func (f *flags) progress(all int) *progress {
 	return p
 }
 
-// one counts an answer. A terminal that does not take a short line holds up the command only.
+// one counts an answer. A terminal that blocks delays only this command.
 func (p *progress) one() {
 	done := p.done.Add(1)
 	if p.to == nil {
@@ -146,7 +146,7 @@ func (r *reach) printSilent(to *terminal.Page) {
 	}
 }
 
-// verdict returns the error of a command that some nodes did not answer.
+// verdict returns an error if some nodes did not answer.
 func (r *reach) verdict() error {
 	if len(r.Silent) == 0 {
 		return nil

@@ -1,6 +1,6 @@
-// Package fleet asks the proxies of all nodes of a cluster, through the API server and with the rights of the user. It has
-// the commands of kubectl sluice, which are also those of sluice fleet. The questions and the types of the answers are
-// those of package inspect; see docs/kubectl-sluice.md and docs/adr/0058-ask-all-nodes.md.
+// Package fleet asks the proxies of all nodes of a cluster, through the API server and with the rights of the user. It
+// contains the commands of kubectl sluice, which are also those of sluice fleet. The queries and the types of the
+// answers are those of package inspect; see docs/kubectl-sluice.md and docs/adr/0058-ask-all-nodes.md.
 package fleet
 
 import (
@@ -42,7 +42,7 @@ type cluster struct {
 	namespace string
 	api       *rest.RESTClient
 	transport http.RoundTripper
-	// scheme begins the names of pods: https: with a token for the proxies, otherwise empty for HTTP.
+	// scheme precedes the names of pods in paths: "https:" with a token for the proxies, otherwise empty, for HTTP.
 	scheme string
 }
 
@@ -70,7 +70,7 @@ func (f *flags) connect() (*cluster, error) {
 	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/api", &schema.GroupVersion{Version: "v1"}, codecs.WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = kube.Protobuf, kube.Protobuf+",application/json"
 	config.UserAgent = "kubectl-sluice/" + f.version
-	config.QPS = -1 // --parallel is the bound
+	config.QPS = -1 // --parallel bounds the requests
 	over, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
@@ -88,8 +88,8 @@ func (f *flags) connectAll(ctx context.Context) (c *cluster, all []client.Target
 	return c, all, note, err
 }
 
-// proxies returns the proxies of all nodes in the order of their names. A node without a pod of Sluice has an error. The
-// note says what is missing; it is empty if nothing is.
+// proxies returns the proxies of all nodes in the order of their names. The target of a node without a pod of Sluice
+// has an error. The note describes what is missing; it is empty if nothing is missing.
 func (c *cluster) proxies(ctx context.Context) (all []client.Target, note string, err error) {
 	found, err := c.pods(ctx, "")
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *cluster) pods(ctx context.Context, fields string) (map[string]*corev1.P
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if node := pod.Spec.NodeName; node != "" && (found[node] == nil || !running(found[node])) {
-			found[node] = pod // during an update, a node may have two
+			found[node] = pod // during an update, a node may have two pods
 		}
 	}
 	return found, nil
@@ -138,7 +138,7 @@ func running(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
 }
 
-// proxyOf returns the proxy of a node in a pod, which is nil if there is none.
+// proxyOf returns the target for the proxy of a node. Pod is nil if the node has no pod of Sluice.
 func (c *cluster) proxyOf(node string, pod *corev1.Pod) client.Target {
 	switch {
 	case pod == nil:
@@ -154,7 +154,7 @@ func (c *cluster) proxyOf(node string, pod *corev1.Pod) client.Target {
 func (c *cluster) nodes(ctx context.Context) (names []string, err error) {
 	result := c.api.Get().Resource("nodes").Param("labelSelector", corev1.LabelOSStable+"=linux").Param("resourceVersion", "0").
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").Do(ctx)
-	if err := result.Error(); err != nil { // it has the words of the server, which Raw does not
+	if err := result.Error(); err != nil { // it contains the server's message, unlike that of Raw
 		return nil, fmt.Errorf("list the Nodes: %w", err)
 	}
 	text, err := result.Raw()
@@ -186,7 +186,7 @@ func (c *cluster) service(ctx context.Context, name string) (*corev1.Service, er
 	return &list.Items[0], nil
 }
 
-// named lists the object with a name. All rights that the commands need are those to list, except for the questions.
+// named lists the object with a name. It does not get the object, so that the commands need the right to list only.
 func (c *cluster) named(ctx context.Context, resource, name string, into runtime.Object) error {
 	selector := fields.Set{"metadata.name": name, "metadata.namespace": c.namespace}.String()
 	err := c.api.Get().Namespace(c.namespace).Resource(resource).Param("fieldSelector", selector).Do(ctx).Into(into)
@@ -196,7 +196,7 @@ func (c *cluster) named(ctx context.Context, resource, name string, into runtime
 	return nil
 }
 
-// digest returns the digest of what the API server knows of a Service.
+// digest returns the digest of a Service and its endpoints in the API server.
 func (c *cluster) digest(ctx context.Context, name string) (string, error) {
 	object, err := c.service(ctx, name)
 	if err != nil {

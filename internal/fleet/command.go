@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
-// flags are those of all commands.
+// flags are the flags that all commands have.
 type flags struct {
 	inspect.Output
 	kubeconfig, context, namespace string
@@ -27,7 +27,7 @@ type flags struct {
 // parallelMax bounds --parallel: an API server limits the requests of a user, and keeps a connection for each.
 const parallelMax = 512
 
-// Command returns the command that has all others. Version is that of the program.
+// Command returns the root command, which contains all others. Version is the version of the program.
 func Command(use, version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:         use,
@@ -64,7 +64,7 @@ an error in the command line.`,
 	return root
 }
 
-// bind adds the flags. Each command has them, so that the reference lists them.
+// bind adds the flags to one command. The root does not have them, so that the reference lists them for each command.
 func (f *flags) bind(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl)")
@@ -112,7 +112,7 @@ func (f *flags) show(cmd *cobra.Command, ask func(*cluster) (report, error)) err
 	return r.verdict()
 }
 
-// arguments rejects another number of arguments than these.
+// arguments returns a check that there is one argument for each of wanted.
 func arguments(wanted ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(wanted) {

@@ -74,8 +74,8 @@ func (c *cluster) explain(ctx context.Context, pod *corev1.Pod, to *inspect.Dest
 	return c.ask(ctx, pod, flow)
 }
 
-// explainAddress explains a connection from a pod to an address. If no Service owns it, Services that no proxy knows may
-// list it.
+// explainAddress explains a connection from a pod to an address. If no Service owns the address, the reasons name
+// Services that list it, although no node serves them.
 func (c *cluster) explainAddress(ctx context.Context, pod *corev1.Pod, to *inspect.Destination) (*explain.Answer, error) {
 	from, found := addressOf(pod, to.Addr)
 	if !found {
@@ -124,7 +124,7 @@ func (c *cluster) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return &pods.Items[0], nil
 }
 
-// ask asks the node of a pod.
+// ask asks the proxy on the node of a pod to explain a connection.
 func (c *cluster) ask(ctx context.Context, pod *corev1.Pod, flow explain.Flow) (*explain.Answer, error) {
 	all, _, err := c.proxies(ctx)
 	if err != nil {

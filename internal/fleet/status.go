@@ -43,7 +43,7 @@ type statusReport struct {
 	// Versions and Modes count nodes.
 	Versions map[string]int `json:"versions"`
 	Modes    map[string]int `json:"modes"`
-	// Configurations counts nodes by the hash of their configuration. Differing are those with another hash than most.
+	// Configurations counts nodes by the hash of their configuration. Differing are nodes without the most common hash.
 	Configurations map[string]int `json:"configurations"`
 	Differing      []string       `json:"differing"`
 	now            time.Time
@@ -61,8 +61,8 @@ type nodeStatus struct {
 	Started  time.Time `json:"started"`
 	Healthy  bool      `json:"healthy"`
 	Services int       `json:"services"`
-	// Pending and Quarantined, which are those held, count as the node's status does. Of an older proxy, they are the largest
-	// numbers of a domain: a Service is in several.
+	// Pending and Quarantined count the pending and the held Services. An older proxy counts them by domain only; then
+	// they are the largest numbers of a domain, because a Service is in several.
 	Pending     int `json:"pending"`
 	Quarantined int `json:"quarantined"`
 	// PendingSeconds is how long the oldest change has waited.
@@ -143,12 +143,12 @@ func lineOf(node, pod string, s *inspect.Status) nodeStatus {
 	return line
 }
 
-// Words of Health.
+// Values of Health.
 const unhealthy, starting = "unhealthy", "starting"
 
 func (n *nodeStatus) troubled() bool { return n.gravity() > 1 }
 
-// gravity orders the lines.
+// gravity orders the lines, the largest value first.
 func (n *nodeStatus) gravity() int {
 	switch {
 	case !n.Healthy:

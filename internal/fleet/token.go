@@ -18,7 +18,7 @@ import (
 const (
 	// account is the ServiceAccount whose tokens the proxies accept (deploy/fleet).
 	account = "sluice-fleet"
-	// tokenLife is the shortest life of a token that an API server grants. Longer commands get another one.
+	// tokenLife is the shortest life of a token that an API server grants. Commands that run longer request another token.
 	tokenLife = 10 * time.Minute
 	// tokenTime bounds a request for a token.
 	tokenTime = 10 * time.Second
@@ -30,8 +30,8 @@ type tokens struct {
 	namespace string
 }
 
-// authenticate makes requests to the proxies contain a token, unless they do already. Without the ServiceAccount, the
-// proxies are asked over HTTP, as without security.inspection. The credentials of the user are for the API server only.
+// authenticate makes later requests to the proxies contain a token, unless they do already. Without the ServiceAccount,
+// it leaves them on HTTP, as without security.inspection. The proxies never get the credentials of the user.
 func (c *cluster) authenticate() (note string, err error) {
 	if c.scheme != "" {
 		return "", nil

@@ -73,7 +73,7 @@ func (f *flags) serve(cmd *cobra.Command, port uint16, browser bool) error {
 }
 
 // browse opens an address in the browser. Other users can read the arguments of a process, so the browser gets a file
-// that only this user can read, and that leads to the address.
+// that only this user can read, and that redirects to the address.
 func browse(ctx context.Context, address string) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "kubectl-sluice-")
 	if err != nil {
@@ -93,6 +93,6 @@ func browse(ctx context.Context, address string) (remove func(), err error) {
 	if err := opener.Start(); err != nil {
 		return remove, err
 	}
-	go func() { _ = opener.Wait() }() // it ends with the browser at the latest, or with the context
+	go func() { _ = opener.Wait() }() // the opener ends with the browser at the latest, or with the context
 	return remove, nil
 }

@@ -59,7 +59,7 @@ The exit status is 0 only if that is the case before the timeout.`,
 	return cmd
 }
 
-// needed returns how many of all nodes a text stands for.
+// needed parses --nodes. The result returns the required number of nodes, given the number of all nodes.
 func needed(text string) (func(all int) int, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(number)
@@ -74,10 +74,10 @@ func needed(text string) (func(all int) int, error) {
 	}, nil
 }
 
-// waitPause is the shortest pause between two rounds of questions. A pause is also as long as the round before it.
+// waitPause is the shortest pause between two rounds of queries. A pause is at least as long as the round before it.
 const waitPause = time.Second
 
-// waitApplied asks in rounds. A failure is no reason to end: the Service may be created in a moment.
+// waitApplied queries the nodes in rounds. It continues after a failure, because the Service may be created soon.
 func (f *flags) waitApplied(cmd *cobra.Command, args []string, w *waitFlags) error {
 	if err := arguments("svc/NAME")(cmd, args); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-// The states of a Service on a node, besides those of package state.
+// The states of a Service on a node, in addition to those of package state.
 const (
 	stateBehind state.State = "behind"  // the node does not know the newest Service and endpoints yet
 	stateAbsent state.State = "unknown" // the node does not know the Service
@@ -50,18 +50,18 @@ type whereReport struct {
 	Nodes   []nodeState `json:"nodes"`
 }
 
-// nodeState is how a Service stands on a node.
+// nodeState is the state of a Service on a node.
 type nodeState struct {
 	Node  string      `json:"node"`
 	State state.State `json:"state"`
-	// Seconds is how long it has been so; 0 if that is not known.
+	// Seconds is how long the Service has been in this state; 0 if that is unknown.
 	Seconds   float64 `json:"seconds,omitempty"`
 	Reason    string  `json:"reason,omitempty"`
 	Endpoints int     `json:"endpoints"`
 }
 
-// where asks all nodes about a Service. It reads what the API server knows before and after, because the Service may
-// change in between: a node may know either. A user who may not read it does not learn which nodes are behind.
+// where queries all nodes about a Service. It reads the Service from the API server before and after, because it may
+// change in between: a node may have either version. Without the right to read it, nodes that are behind stay unknown.
 func (c *cluster) where(ctx context.Context, name string) (*whereReport, error) {
 	var newest []string
 	read := func() error {
@@ -99,7 +99,7 @@ func (c *cluster) where(ctx context.Context, name string) (*whereReport, error) 
 	return report, nil
 }
 
-// stateOf says how a Service stands on a node; detail is nil if the node does not know it.
+// stateOf returns the state of a Service on a node; detail is nil if the node does not have the Service.
 func stateOf(node string, detail *inspect.ServiceDetail, newest []string) nodeState {
 	if detail == nil {
 		return nodeState{Node: node, State: stateAbsent, Reason: "the proxy does not know the Service"}

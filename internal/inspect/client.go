@@ -24,24 +24,24 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// Client asks the proxy that listens at a socket, or that a transport reaches.
+// Client queries one proxy: the one that listens at a socket, or the one that an HTTP transport reaches.
 type Client struct {
-	// Patience is how long a proxy on this host may be silent, before and during an answer; 0 means no bound. A context
-	// bounds questions to other hosts. Change it before the first question.
+	// Patience is how long a proxy on this host may be silent, before and during an answer; 0 means no bound. Queries to
+	// other hosts are bounded by their context only. Set Patience before the first query.
 	Patience time.Duration
 
 	socket string
-	// peer is the process that listens at the socket, as of the last connection; 0 if it is not known.
+	// peer is the ID of the process that listened at the socket when the last connection was made; 0 if it is unknown.
 	peer atomic.Int32
 	http http.Client
-	// base is what the paths follow.
+	// base is the URL to which the paths of the API are appended.
 	base url.URL
 	// most bounds an answer, in bytes; 0 means no bound.
 	most int64
 }
 
 const (
-	// retryPause is the pause before a question is repeated that the proxy cannot answer yet.
+	// retryPause is the pause before a query is repeated because the proxy could not answer it yet.
 	retryPause = time.Second
 	// failureMax bounds the text of a failure, in bytes.
 	failureMax = 64 << 10
@@ -65,7 +65,7 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// NewRemoteClient makes a client of a proxy on another host. The paths follow a URL, and errors name the proxy.
+// NewRemoteClient makes a client of a proxy on another host. The paths follow base, and errors contain the name.
 func NewRemoteClient(name string, base *url.URL, transport http.RoundTripper) *Client {
 	return &Client{socket: name, http: http.Client{Transport: transport}, base: *base, most: remoteMax}
 }
@@ -85,7 +85,7 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (*ServiceD
 	return get[ServiceDetail](ctx, c, place(PathService, namespace, name), nil)
 }
 
-// Brief asks for everything about a Service except its objects. The answer is nil if the proxy does not know the Service.
+// Brief asks for everything about a Service except its objects. It returns nil if the proxy does not have the Service.
 func (c *Client) Brief(ctx context.Context, namespace, name string) (*ServiceDetail, error) {
 	found, err := get[ServiceDetail](ctx, c, place(PathService, namespace, name), url.Values{parameterBrief: {"true"}})
 	if failed, ok := errors.AsType[failure](err); ok && failed.code == http.StatusNotFound {
@@ -136,7 +136,7 @@ func (c *Client) Names(ctx context.Context, namespace string) (*Names, error) {
 	return get[Names](ctx, c, PathNames, url.Values{"namespace": {namespace}})
 }
 
-// Explain asks what becomes of a connection.
+// Explain asks how a connection is handled.
 func (c *Client) Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error) {
 	return get[explain.Answer](ctx, c, PathExplain, q.Query())
 }
@@ -154,7 +154,7 @@ func (c *Client) Dump(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
-// Refused reports whether a proxy answered that it does not answer such a question, so that it need not be repeated.
+// Refused reports whether a proxy rejected a query as invalid or forbidden, so that repeating it is useless.
 func Refused(err error) bool {
 	failed, ok := errors.AsType[failure](err)
 	return ok && (failed.code == http.StatusForbidden || failed.code == http.StatusBadRequest)
@@ -183,8 +183,8 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 	return made, nil
 }
 
-// ask asks, and repeats a question once that cannot be answered yet: right after a start, or while
-// a changed configuration takes over. Both have one limit together. The caller closes the body.
+// ask sends a query, and repeats it once if the proxy cannot answer it yet: right after a start, or while a changed
+// configuration takes over. Both attempts share one time limit. The caller closes the body.
 func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	first, _ := c.pauses(path, query)
 	end := time.Now().Add(cmp.Or(first, math.MaxInt64))
@@ -199,7 +199,7 @@ func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.
 	return answer, err
 }
 
-// try asks once; the answer must begin before a last moment. Again says that the same question may have an answer soon.
+// try sends a query once; the answer must begin before last. Again is set if the proxy may answer the same query soon.
 func (c *Client) try(ctx context.Context, path string, query url.Values, last time.Time) (_ *http.Response, again bool, err error) {
 	address := c.base
 	address.RawPath, address.RawQuery = c.base.EscapedPath()+path, query.Encode()
@@ -243,7 +243,7 @@ func (c *Client) try(ctx context.Context, path string, query url.Values, last ti
 	return nil, soon, failure{answer.StatusCode, terminal.Text(failed.Error)}
 }
 
-// foreign describes an answer that is not one of Sluice. That of an API server has a message.
+// foreign describes an answer that is not one of Sluice. An answer of the API server contains a message.
 func (c *Client) foreign(status string, text []byte) error {
 	var from struct {
 		Message string `json:"message"`
@@ -254,7 +254,7 @@ func (c *Client) foreign(status string, text []byte) error {
 	case c.base.Host == localHost:
 		return fmt.Errorf("%s: not a Sluice socket (unexpected response: %s)", c.socket, status)
 	default:
-		return fmt.Errorf("unexpected response: %s: %.300q", status, bytes.TrimSpace(text)) // of the guard of the port, for example
+		return fmt.Errorf("unexpected response: %s: %.300q", status, bytes.TrimSpace(text)) // by security.Guard, for example
 	}
 }
 

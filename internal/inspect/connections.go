@@ -26,29 +26,29 @@ type ConnectionList struct {
 
 // Connection is an open TCP connection or UDP session.
 type Connection struct {
-	// Number grows with each connection that the process forwards. The kernel gives its connections any number.
+	// Number increases with each connection that the process forwards. The kernel numbers its connections arbitrarily.
 	Number    uint64 `json:"number"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	PortName  string `json:"portName,omitempty"`
 	// Protocol is tcp or udp.
 	Protocol string `json:"protocol"`
-	// Client has connected to Frontend, and was given to Endpoint.
+	// Client connected to Frontend, and Endpoint gets the connection.
 	Client   netip.AddrPort `json:"client"`
 	Frontend netip.AddrPort `json:"frontend"`
 	Endpoint netip.AddrPort `json:"endpoint"`
-	// ToEndpoint and ToClient are bytes of payload, or, for a tracked connection that is accounted, of packets with
-	// their headers. Began is zero for a tracked connection without a timestamp (net.netfilter.nf_conntrack_timestamp).
+	// ToEndpoint and ToClient are bytes: of payload, or, for a tracked connection that is accounted, of packets with
+	// headers. Began is zero for a tracked connection without a timestamp (net.netfilter.nf_conntrack_timestamp).
 	ToEndpoint uint64    `json:"toEndpoint"`
 	ToClient   uint64    `json:"toClient"`
 	Began      time.Time `json:"began,omitzero"`
-	// Tracked is what the kernel knows of a connection that it translates; nil for others.
+	// Tracked describes a connection that the kernel translates; nil for others.
 	Tracked *Tracked `json:"tracked,omitempty"`
 }
 
 // Tracked is an entry of conntrack.
 type Tracked struct {
-	// State is that of a TCP connection that is not offloaded.
+	// State is the state of a TCP connection; empty for other protocols and while the connection is offloaded.
 	State string `json:"state,omitempty"`
 	// Offloaded is set while packets of the connection bypass netfilter.
 	Offloaded bool `json:"offloaded"`
@@ -59,15 +59,15 @@ type Tracked struct {
 // ConnectionsMax bounds a page.
 const ConnectionsMax = 1000
 
-// ConnectionQuery selects connections. What is zero selects all.
+// ConnectionQuery selects connections. An empty field selects all.
 type ConnectionQuery struct {
 	Namespace, Name string
 	Protocol        string
-	// Client and Endpoint are an address, with a port or without one, as their text.
+	// Client and Endpoint are texts of addresses, each with or without a port.
 	Client, Endpoint string
 }
 
-// Values returns the parameters of a question.
+// Values returns the query as parameters of a URL.
 func (q *ConnectionQuery) Values() url.Values {
 	values := url.Values{}
 	for name, field := range q.fields() {
@@ -82,7 +82,7 @@ func (q *ConnectionQuery) fields() map[string]*string {
 	return map[string]*string{"namespace": &q.Namespace, "name": &q.Name, "protocol": &q.Protocol, "client": &q.Client, "endpoint": &q.Endpoint}
 }
 
-// Check returns an error if nothing can be selected.
+// Check returns an error if a field is invalid.
 func (q *ConnectionQuery) Check() error {
 	if q.Protocol != "" && q.Protocol != "tcp" && q.Protocol != "udp" {
 		return fmt.Errorf("protocol %q: must be tcp or udp", q.Protocol)
@@ -95,7 +95,7 @@ func (q *ConnectionQuery) Check() error {
 	return nil
 }
 
-// addressIn reads an address with a port or without one, which is 0 then.
+// addressIn parses an address with or without a port; without one, the port is 0.
 func addressIn(text string) (netip.AddrPort, error) {
 	if text == "" {
 		return netip.AddrPort{}, nil
@@ -106,9 +106,9 @@ func addressIn(text string) (netip.AddrPort, error) {
 	return netip.ParseAddrPort(text)
 }
 
-// Wants returns a function that reports whether a connection is selected. The query is checked.
+// Wants returns a function that reports whether a connection is selected. The caller has called Check.
 func (q *ConnectionQuery) Wants() func(*Connection) bool {
-	client, _ := addressIn(q.Client) // Check has returned the error
+	client, _ := addressIn(q.Client) // Check returned the error
 	endpoint, _ := addressIn(q.Endpoint)
 	is := func(at, wanted netip.AddrPort) bool {
 		return !wanted.IsValid() || at.Addr() == wanted.Addr() && (wanted.Port() == 0 || at.Port() == wanted.Port())

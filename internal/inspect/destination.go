@@ -8,19 +8,19 @@ import (
 	"unicode"
 )
 
-// Destination is what explain takes as the end of a connection: an address, or a Service.
+// Destination is the destination of a connection that explain describes: an address, or a Service.
 type Destination struct {
 	Text string
-	// Addr is that of an address, whose port explain.ParseFlow reads. Otherwise, the Service is set.
+	// Addr is set for an address, whose port explain.ParseFlow reads. Otherwise, Service is set.
 	Addr netip.Addr
 	// Service has no namespace if the text has none.
 	Service ServiceName
-	// port is a name or a number. Both may be empty.
+	// port is a name or a number. port and protocol may be empty.
 	port, protocol string
 }
 
-// ParseDestination reads an address, or a Service as ParseName and DNS name it, with :PORT and /PROTOCOL or not. All
-// errors of a Destination begin with its text.
+// ParseDestination parses an address, or a Service in a form of ParseName or DNS, optionally with :PORT and /PROTOCOL.
+// All errors of a Destination begin with its text.
 func ParseDestination(text string) (*Destination, error) {
 	d := &Destination{Text: text}
 	place, _, _ := strings.Cut(text, "/")
@@ -42,8 +42,8 @@ func ParseDestination(text string) (*Destination, error) {
 	return d, nil
 }
 
-// Frontend returns the only frontend that is meant, with a ClusterIP of a family. A Service without one in the family
-// has other addresses.
+// Frontend returns the ADDRESS:PORT/PROTOCOL of the only frontend that matches the destination and has a ClusterIP of
+// the family. It returns an error if no frontend or several match.
 func (d *Destination) Frontend(all []Frontend, is4 bool) (string, error) {
 	var ports, matches []string
 	for _, f := range all {

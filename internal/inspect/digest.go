@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Digest identifies what is known of a Service: its addresses, ports and endpoints, with their conditions. A node and
-// a client that know the same have equal digests. It leaves out what depends on the node and its configuration.
+// Digest hashes the known state of a Service: its addresses, ports and endpoints, with their conditions. A node and a
+// client with equal state get equal digests. It leaves out what depends on the node and its configuration.
 func Digest(known service.Snapshot) string {
 	sum := sha256.New()
 	if s := known.Spec; s != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// EventList is what the proxy reported about Services and the node since the process began, the oldest first. The
-// proxy remembers a bounded number, and needs no API server for it.
+// EventList contains the events about Services and the node since the process began, the oldest first. The proxy keeps
+// a bounded number of them in memory, so that it needs no API server to list them.
 type EventList struct {
 	APIVersion string    `json:"apiVersion"`
 	Now        time.Time `json:"now"`
@@ -33,7 +33,7 @@ func (h *handler) events(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return list, nil
 }
 
-// Events asks for the events of a namespace; empty means all, and those of the node.
+// Events asks for the events of a namespace; empty means all namespaces and the node.
 func (c *Client) Events(ctx context.Context, namespace string) (*EventList, error) {
 	return get[EventList](ctx, c, PathEvents, map[string][]string{"namespace": {namespace}})
 }

@@ -10,32 +10,32 @@ import (
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-// Reach says who may ask a question.
+// Reach specifies who may send a query.
 type Reach uint8
 
 const (
-	// Local questions are answered at the socket and at the page of the node only.
+	// Local queries are answered only at the socket and in the web UI of the node.
 	Local Reach = iota
-	// Authorized questions are answered to other hosts as well if each caller is checked (security.inspection).
+	// Authorized queries are also answered to other hosts if the proxy checks each caller (security.inspection).
 	Authorized
-	// Network questions are answered to every host that reaches inspection.bindAddress. Unless each caller is checked, the
-	// answers are public.
+	// Network queries are answered to every host that reaches inspection.bindAddress. Unless the proxy checks each caller,
+	// the answers contain only what the function public leaves.
 	Network
 )
 
-// String returns the reach as the documentation has it.
+// String returns the name of the reach in the documentation.
 func (r Reach) String() string {
 	return [...]string{"this node", "authorized callers", "network"}[r]
 }
 
-// Exposure is what a path shows, and to whom. Kind is a value of {kind} in the path; empty means all others.
+// Exposure describes what a path shows, and to whom. Kind is a value of {kind} in the path; empty means all others.
 type Exposure struct {
 	Path, Kind string
 	Shows      string
 	Reach      Reach
 }
 
-// Exposures has each path of the API. Questions about other paths get no answer.
+// Exposures lists each path of the API. The proxy serves no other paths.
 var Exposures = []Exposure{
 	{PathStatus, "", "mode, version, state of the proxy and of rejected Services", Network},
 	{PathServices, "", "names, addresses and states of Services", Network},
@@ -55,7 +55,7 @@ var Exposures = []Exposure{
 	{PathDump, "", "an archive with all of this, the configuration and the rules", Local},
 }
 
-// reach returns who may ask a question of a path, and whether the path is known.
+// reach returns who may send queries to a path, and whether the path is known.
 func reach(path, kind string) (Reach, bool) {
 	found, known := Local, false
 	for _, e := range Exposures {
@@ -69,7 +69,7 @@ func reach(path, kind string) (Reach, bool) {
 	return found, known
 }
 
-// exposed passes on the questions of other hosts that the table allows. Callers are checked before if authorized is set.
+// exposed passes on the queries of other hosts that Exposures allows. With authorized, the callers are already checked.
 func exposed(pattern, version string, authorized bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(headerVersion, version)
@@ -87,8 +87,8 @@ func exposed(pattern, version string, authorized bool, next http.Handler) http.H
 }
 
 // public returns what everyone on the network may see of an answer: no addresses of clients other than one that the
-// question names, no command lines, and no errors of the kernel or of the API server. Answers may share parts, so each
-// changed part is a copy.
+// query contains, no command lines, and no errors of the kernel or of the API server. Several answers may share slices
+// and pointers, so it copies what it changes.
 func public(answer any) any {
 	switch a := answer.(type) {
 	case *Status:

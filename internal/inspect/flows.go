@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// FlowQuery selects records of connections. What is empty selects all.
+// FlowQuery selects records of connections. An empty field selects all.
 type FlowQuery struct {
 	Namespace, Name string
 	Client          netip.Prefix
@@ -31,7 +31,7 @@ type FlowEvent struct {
 	Omitted uint64 `json:"omitted,omitempty"`
 }
 
-// writeTime bounds one write of a stream: a client that does not read is cut.
+// writeTime bounds one write of a stream: a client that does not read is disconnected.
 const writeTime = 10 * time.Second
 
 // ParseFlowQuery reads filters as people write them. An error begins with the name of the filter.
@@ -66,8 +66,8 @@ func (q *FlowQuery) values() url.Values {
 	return v
 }
 
-// flows streams records as lines of JSON until the client goes. The first line is empty: it says that nothing is missed
-// from now on.
+// flows streams records as lines of JSON until the client disconnects. The first line is empty: it means that from now
+// on, no record is missed.
 func (h *handler) flows(w http.ResponseWriter, r *http.Request) (any, error) {
 	values := r.URL.Query()
 	q, err := ParseFlowQuery(values.Get("client"), values["verdict"])
@@ -86,7 +86,7 @@ func (h *handler) flows(w http.ResponseWriter, r *http.Request) (any, error) {
 			line = append(text, '\n')
 		}
 		begun = true
-		_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // a recorder of tests has none
+		_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // httptest.ResponseRecorder has none
 		if _, err := w.Write(line); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (h *handler) flows(w http.ResponseWriter, r *http.Request) (any, error) {
 	return nil, nil
 }
 
-// Observe calls ready once nothing is missed, and then each for every record, until the context ends, which is no error.
+// Observe calls ready once no record is missed, and then each for every record. When the context ends, it returns nil.
 func (c *Client) Observe(ctx context.Context, q FlowQuery, ready func(), each func(*FlowEvent) error) error {
 	answer, err := c.ask(ctx, PathFlows, q.values())
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *Client) Observe(ctx context.Context, q FlowQuery, ready func(), each fu
 // flowColumns are the widths of the columns of a stream, whose rows are printed one by one.
 const flowColumns = "%-12s  %-8s  %-24s  %-21s  %-21s  %-21s  %9s  %9s  %8s  %s\n"
 
-// PrintFlowHeads prints the heads of the columns.
+// PrintFlowHeads prints the headers of the columns.
 func PrintFlowHeads(to *terminal.Page) {
 	to.Say(flowColumns, "TIME", "VERDICT", "SERVICE", "CLIENT", "FRONTEND", "ENDPOINT", "BYTES IN", "BYTES OUT", "LASTED", "REASON")
 }

@@ -22,13 +22,13 @@ type GoneQuery struct {
 // GoneWaitMax bounds GoneQuery.Wait.
 const GoneWaitMax = 30 * time.Second
 
-// PathEndpoint is where health servers answer; the rest of the path is an endpoint.
+// PathEndpoint begins the path at which health servers answer a GoneQuery; the rest of the path is the endpoint.
 const PathEndpoint = "/endpoints/"
 
-// GoneSearchTime is how long an answer may take in addition.
+// GoneSearchTime is how long an answer may take in addition to GoneQuery.Wait.
 const GoneSearchTime = 30 * time.Second
 
-// Gone is the answer.
+// Gone is the answer to a GoneQuery.
 type Gone struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Endpoint   string `json:"endpoint"`
@@ -37,8 +37,8 @@ type Gone struct {
 	At time.Time `json:"at"`
 	// Reason says why it is not known whether the endpoint is gone. It is a fixed text, because every client may see it.
 	Reason string `json:"reason,omitempty"`
-	// Services send new connections there. More is set if there are others. The answer over the network leaves
-	// both out.
+	// Services are those that send new connections to the endpoint. More is set if the list is incomplete. An answer over
+	// the network contains neither.
 	Services []Sender `json:"services,omitempty"`
 	More     bool     `json:"more,omitempty"`
 }
@@ -81,7 +81,7 @@ func EndpointText(at netip.AddrPort) string {
 	return at.String()
 }
 
-// ParseGoneQuery reads an endpoint and the time to wait, which may be empty. More than GoneWaitMax is as much as that.
+// ParseGoneQuery reads an endpoint and the time to wait, which may be empty. GoneWaitMax limits that time.
 func ParseGoneQuery(endpoint, wait string) (q GoneQuery, err error) {
 	if q.At, err = ParseEndpoint(endpoint); err != nil || wait == "" {
 		return q, err
@@ -94,8 +94,8 @@ func ParseGoneQuery(endpoint, wait string) (q GoneQuery, err error) {
 	return q, nil
 }
 
-// AnswerGone answers a query whose parameters are in a request, within the time that it may wait and that a search
-// takes. It changes the deadlines of the connection.
+// AnswerGone answers the query in a request. It bounds ask by the wait of the query plus GoneSearchTime, and changes
+// the deadlines of the connection accordingly.
 func AnswerGone(w http.ResponseWriter, r *http.Request, endpoint string, ask func(context.Context, GoneQuery) *Gone) (*Gone, error) {
 	q, err := ParseGoneQuery(endpoint, r.URL.Query().Get("wait"))
 	if err != nil {
@@ -103,13 +103,13 @@ func AnswerGone(w http.ResponseWriter, r *http.Request, endpoint string, ask fun
 	}
 	limit := q.Wait + GoneSearchTime
 	control, end := http.NewResponseController(w), time.Now().Add(limit+writeTime)
-	_ = errors.Join(control.SetWriteDeadline(end), control.SetReadDeadline(end)) // a recorder of tests has none
+	_ = errors.Join(control.SetWriteDeadline(end), control.SetReadDeadline(end)) // httptest.ResponseRecorder has none
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	return ask(ctx, q), nil
 }
 
-// gone answers in the local API.
+// gone answers at PathGone.
 func (h *handler) gone(w http.ResponseWriter, r *http.Request) (any, error) {
 	made, err := AnswerGone(w, r, r.PathValue("endpoint"), h.source.Gone)
 	if err != nil {

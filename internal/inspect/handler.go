@@ -14,22 +14,21 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Source answers questions about a proxy. All methods may be called by several goroutines concurrently,
-// return within a few seconds, and hold up nothing of the proxy.
+// Source answers queries about a proxy. All methods may be called concurrently, and do not delay the work of the proxy.
+// All but Observe, Gone and Dump return within a few seconds.
 type Source interface {
 	Status() Status
-	// Ready waits until the first complete picture of the Services is there. After an error, the
-	// methods below would give wrong answers.
+	// Ready waits until the proxy has received all Services for the first time. After an error, the methods below would
+	// return wrong answers.
 	Ready(ctx context.Context) error
-	// Services calls yield for each wanted Service in the order of the keys, until it returns
-	// false.
+	// Services calls yield for each wanted Service in the order of the keys, until yield returns false.
 	Services(ctx context.Context, wanted func(service.Key) bool, yield func(*Service) bool)
 	// Service returns nil for an unknown Service.
 	Service(ctx context.Context, key service.Key) *ServiceDetail
 	// Endpoints returns nil for an unknown Service.
 	Endpoints(ctx context.Context, key service.Key) *EndpointList
-	// Connections returns those with numbers above one that are wanted, in order, most at most, and
-	// whether there are more. It returns an error in a mode in which the kernel has them.
+	// Connections returns the wanted connections whose numbers exceed above, sorted by number, at most most of them, and
+	// whether there are more. It returns an error if the kernel's connections cannot be read.
 	Connections(above uint64, most int, wanted func(*Connection) bool) (found []Connection, more bool, err error)
 	// Top returns all Services, endpoints or clients of a checked query, unsorted. It returns an error
 	// if this mode does not count them.
@@ -37,12 +36,12 @@ type Source interface {
 	// History returns the traffic of the last 15 minutes of a Service, or of all if of is nil.
 	History(ctx context.Context, of *service.Key) (*History, error)
 	// Observe calls each with nil once no record is missed, and then with each record, until the context ends or each
-	// fails.
+	// returns an error.
 	Observe(ctx context.Context, q FlowQuery, each func(*FlowEvent) error) error
-	// Gone says whether an endpoint gets no new connections. It waits as long as the query says, or until the context
+	// Gone reports whether an endpoint gets no new connections. It waits as long as the query allows, or until the context
 	// ends.
 	Gone(ctx context.Context, q GoneQuery) *Gone
-	// Explain says what becomes of a connection.
+	// Explain describes how a connection is handled.
 	Explain(ctx context.Context, q explain.Flow) (*explain.Answer, error)
 	// Events returns the events that the process remembers, the oldest first.
 	Events() *EventList
@@ -61,7 +60,8 @@ const (
 const (
 	// requestsMax bounds the concurrent requests; further ones get status 429.
 	requestsMax = 8
-	// answerTime bounds one answer, and dumpTime an archive or everything about all Services: a client that does not read is cut.
+	// answerTime bounds one answer, and dumpTime an archive or all details, so that a client that does not read is
+	// disconnected.
 	answerTime = 20 * time.Second
 	dumpTime   = 2 * time.Minute
 )
@@ -69,12 +69,12 @@ const (
 // parameterBrief asks for a Service without its objects.
 const parameterBrief = "brief"
 
-// remoteFlowsMax bounds the streams of records for other hosts: fewer than a proxy has, so that some are left for the
-// local socket.
+// remoteFlowsMax bounds the streams of records for other hosts. A proxy allows more in total, so that some remain for
+// the local socket.
 const remoteFlowsMax = 4
 
-// Remote returns a handler for other hosts: it answers what Exposures allows them. Authorized is set if each caller is
-// checked. It has separate places, so other hosts do not take those of the local socket.
+// Remote returns a handler for other hosts: it answers the queries that Exposures allows. Authorized is set if each
+// caller is checked. The handler has separate limits, so that other hosts cannot use up those of the local socket.
 func Remote(version string, source Source, authorized bool) http.Handler {
 	answers := newHandler(version, source)
 	answers.public = !authorized
@@ -93,7 +93,7 @@ func Remote(version string, source Source, authorized bool) http.Handler {
 	return mux
 }
 
-// Handler serves the paths of the API. Version is that of the program.
+// Handler returns a handler of all paths of the API. Version is the version of the program.
 func Handler(version string, source Source) http.Handler { return newHandler(version, source) }
 
 func newHandler(version string, source Source) *handler {
@@ -121,10 +121,10 @@ func newHandler(version string, source Source) *handler {
 type handler struct {
 	version string
 	source  Source
-	// public is set if anyone may ask.
+	// public is set if callers are not checked.
 	public bool
-	// places are those of all questions but two: questions about endpoints wait, so they have their own, which are
-	// asking, and streams of records last until their client goes.
+	// places bounds the concurrent queries except for two kinds: queries whether an endpoint is gone wait, so asking
+	// bounds them separately, and streams of records last until their client disconnects.
 	places, asking chan struct{}
 	mux            *http.ServeMux
 }
@@ -132,11 +132,10 @@ type handler struct {
 // answerFunc returns an answer, or nil if it has written it.
 type answerFunc = func(w http.ResponseWriter, r *http.Request) (any, error)
 
-// readyTime bounds the wait for the first complete picture: after a start, or while a successor
-// takes over.
+// readyTime bounds the wait until all Services are known: after a start, or while a changed configuration takes over.
 const readyTime = 3 * time.Second
 
-// ready lets a question about Services wait until they are known.
+// ready lets a query about Services wait until they are known.
 func (h *handler) ready(answer answerFunc) answerFunc {
 	return func(w http.ResponseWriter, r *http.Request) (any, error) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
@@ -149,7 +148,7 @@ func (h *handler) ready(answer answerFunc) answerFunc {
 	}
 }
 
-// handle adds a path of short questions.
+// handle adds a path of short queries.
 func (h *handler) handle(path string, answer answerFunc) {
 	limit := answerTime
 	if path == PathAllDetails || path == PathAllEndpoints {
@@ -166,18 +165,18 @@ func (h *handler) add(path string, to http.Handler) {
 	h.mux.Handle("GET "+path, to)
 }
 
-// inTime bounds the number of questions and the time of each, so that slow clients hold nothing up but themselves.
+// inTime bounds the number of queries and the time of each, so that slow clients delay only themselves.
 func (h *handler) inTime(limit time.Duration, answer answerFunc) http.Handler {
 	next := h.answering(answer)
 	return bounded(h.places, "questions are being answered", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // a recorder of tests has none
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // httptest.ResponseRecorder has none
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	}))
 }
 
-// bounded bounds the requests in progress by a number of places. What says what takes them.
+// bounded bounds the requests in progress by the capacity of places. What describes these requests in the error.
 func bounded(places chan struct{}, what string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -191,7 +190,7 @@ func bounded(places chan struct{}, what string, next http.Handler) http.Handler 
 	})
 }
 
-// answering writes the answer to a question.
+// answering returns a handler that writes the result of an answerFunc.
 func (h *handler) answering(answer answerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		made, err := answer(w, r)
@@ -216,7 +215,7 @@ func (h *handler) shown(answer any) any {
 	return answer
 }
 
-// failed returns the answer after an error of the source, which may contain an error of the kernel.
+// failed returns the answer after an error of the source. The public does not get its text: it may be the kernel's.
 func (h *handler) failed(code int, err error) failure {
 	text := err.Error()
 	if h.public {
@@ -350,9 +349,9 @@ func (h *handler) names(_ http.ResponseWriter, r *http.Request) (any, error) {
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) (any, error) {
 	w.Header().Set("Content-Type", "application/gzip")
 	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush() // the client knows that an answer comes; a recorder of tests has no buffer
+	_ = http.NewResponseController(w).Flush() // the client learns that an answer begins; a recorder of tests has no buffer
 	if err := h.source.Dump(r.Context(), w); err != nil {
-		// The status is sent already: a cut connection is how the client learns of it.
+		// The status is already sent, so only a broken connection can tell the client of the error.
 		panic(http.ErrAbortHandler)
 	}
 	return nil, nil
@@ -360,7 +359,7 @@ func (h *handler) dump(w http.ResponseWriter, r *http.Request) (any, error) {
 
 func fail(w http.ResponseWriter, code int, text string) { write(w, code, Failure{Error: text}) }
 
-// write writes an answer. An error means that the client has gone.
+// write writes an answer. An error means that the client disconnected.
 func write(w http.ResponseWriter, code int, made any) {
 	text, err := json.Marshal(made)
 	if err != nil {

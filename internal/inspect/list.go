@@ -27,7 +27,7 @@ func (l *listWriter) begin() {
 	_, _ = l.out.Write(text) // the buffer remembers its first error
 }
 
-// item writes one item. It reports false once the client has gone.
+// item writes one item. It reports false once the client disconnected.
 func (l *listWriter) item(s any) bool {
 	if l.items++; l.items > 1 {
 		_ = l.out.WriteByte(',')
@@ -41,7 +41,7 @@ func (l *listWriter) end() {
 	_ = l.out.Flush() // an error means that the client has gone
 }
 
-// ofAll answers a question about each Service of a namespace, or of all. One that was deleted meanwhile is left out.
+// ofAll answers a query about each Service of a namespace, or of all. It omits a Service that was deleted meanwhile.
 func ofAll[T any](h *handler, ask func(context.Context, service.Key) *T) answerFunc {
 	return func(w http.ResponseWriter, r *http.Request) (any, error) {
 		namespace, list := r.URL.Query().Get("namespace"), listWriter{to: w}

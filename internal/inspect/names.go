@@ -14,14 +14,14 @@ import (
 // ServiceName names a Service.
 type ServiceName = service.Key
 
-// ServiceKinds are the words that may precede the name of a Service, as in svc/web, and PodKinds that of a pod.
+// ServiceKinds are the words that may precede the name of a Service, as in svc/web, and PodKinds are those for pods.
 var (
 	ServiceKinds = []string{"svc", "service", "services", "endpoints", "ep"}
 	PodKinds     = []string{"pod", "pods", "po"}
 )
 
-// ParseName reads NAME or NAMESPACE/NAME, with or without KIND/ before it. Namespace is that of a flag. The namespace of the
-// result is empty if neither names one.
+// ParseName reads NAME or NAMESPACE/NAME, with or without KIND/ before it. Namespace is the value of --namespace. The
+// namespace of the result is empty if neither contains one.
 func ParseName(namespace, text string, kinds []string) (n ServiceName, err error) {
 	parts := strings.Split(text, "/")
 	if len(parts) > 1 && slices.Contains(kinds, parts[0]) {
@@ -38,7 +38,7 @@ func ParseName(namespace, text string, kinds []string) (n ServiceName, err error
 	return ServiceName{Namespace: parts[0], Name: parts[1]}, nil
 }
 
-// Find returns the Services with a name in all namespaces. The names are those of all namespaces.
+// Find returns the Services with a name in all namespaces. N must contain the names of all namespaces.
 func (n *Names) Find(name string) (all []ServiceName) {
 	for _, text := range n.Services {
 		if namespace, found := strings.CutSuffix(text, "/"+name); found {

@@ -16,23 +16,23 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// Outputs are the values of --output, for people. What follows a "=" is chosen by them.
+// Outputs are the values of --output, for help texts. The user supplies the text after a "=".
 var Outputs = []string{"wide", "json", "yaml", "name", outputPath + "="}
 
 const outputPath = "jsonpath"
 
-// Output says how a command prints its answers. All commands of sluice and kubectl sluice print by it.
+// Output describes how a command prints its answers. All commands of sluice and kubectl sluice use it.
 type Output struct {
 	// Format is the value of --output; empty and "table" stand for tables for people.
 	Format    string
 	NoHeaders bool
 	// SortBy is the header of a column. Numbers, sizes and durations sort in descending order, and texts in ascending
-	// order. Reverse is the other way round.
+	// order. Reverse reverses the order.
 	SortBy  string
 	Reverse bool
 	// Color is set on terminals.
 	Color bool
-	// Notes is standard error, which gets a sentence in place of an empty table; Within is the namespace that it names.
+	// Notes is standard error, where a sentence replaces an empty table; Within is the namespace that the sentence names.
 	Notes  io.Writer
 	Within string
 	// Every is the pause after which Watch prints all of an answer again; 0 means that it prints what changes.
@@ -50,7 +50,7 @@ type Answer interface {
 
 // List is an answer whose table may have no rows.
 type List interface {
-	// None says what there is none of, such as "No Services".
+	// None returns the sentence for an empty table without its period, such as "No Services".
 	None() string
 }
 
@@ -74,7 +74,7 @@ func (o *Output) Check() error {
 	return nil
 }
 
-// Table reports whether people read the output.
+// Table reports whether the output is a table for people.
 func (o *Output) Table() bool { return o.Format == "" || o.Format == "table" || o.Format == "wide" }
 
 // Wide reports whether tables have all columns.
@@ -98,7 +98,7 @@ func (o *Output) Print(to io.Writer, answer Answer) error {
 		terminal.Clean(answer)
 		answer.Print(&p.Page)
 		if list, is := answer.(List); is && p.empty() {
-			if p.others == 0 { // otherwise, it names nodes that did not answer
+			if p.others == 0 { // otherwise, the page names nodes that did not answer
 				p.Reset()
 			}
 			err = o.none(list)
@@ -114,7 +114,7 @@ func (o *Output) Print(to io.Writer, answer Answer) error {
 	return err
 }
 
-// none says on standard error that a list is empty, as kubectl does.
+// none prints on standard error that a list is empty, as kubectl does.
 func (o *Output) none(list List) error {
 	if o.Notes == nil {
 		return nil
@@ -134,7 +134,7 @@ func (o *Output) encode(to *terminal.Page, object map[string]any) error {
 	case "yaml":
 		made, err := terminal.YAML(object)
 		if err != nil || !terminal.Printable(made) {
-			return encodeJSON(to, object) // it is YAML, and has escapes for all characters
+			return encodeJSON(to, object) // JSON is also YAML, and can escape all characters
 		}
 		_, err = to.Write(made)
 		return err
@@ -206,7 +206,7 @@ func document(answer any) (map[string]any, error) {
 		return nil, err
 	}
 	var object map[string]any
-	if err := jsonutil.Unmarshal(text, &object); err != nil { // it keeps integers
+	if err := jsonutil.Unmarshal(text, &object); err != nil { // unlike encoding/json, it keeps integers
 		return nil, err
 	}
 	name := value.Type().Name()
@@ -231,7 +231,7 @@ func describe(object map[string]any, kind string) {
 	}
 }
 
-// listIn returns the field with the items of a list: those of a report about all nodes are nodes.
+// listIn returns the items of a list, and the field that contains them: "nodes" in a report about all nodes.
 func listIn(object map[string]any) (field string, items []any) {
 	for _, field := range []string{"items", "nodes"} {
 		if items, isList := object[field].([]any); isList {

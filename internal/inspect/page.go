@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-// page is what an Output prints on. A table that is printed on it leaves out, sorts and colors as the Output says.
+// page is the page of an Output. It filters, sorts and colors the rows of tables as the Output specifies.
 type page struct {
 	terminal.Page
 	out *Output
@@ -32,7 +32,7 @@ func newPage(out *Output) *page {
 	return p
 }
 
-// empty reports whether a list was printed that has no rows.
+// empty reports whether the page has no text, or has tables with headers but no rows in them.
 func (p *page) empty() bool { return p.Len() == 0 || p.heads > 0 && p.rows == 0 }
 
 // arrange returns the lines of a table.
@@ -77,7 +77,7 @@ func (p *page) sort(object map[string]any, answer Answer) error {
 	field, items := listIn(object)
 	var keys, known []string
 	by := p.out.SortBy
-	find := newPage(&Output{Format: "wide"}) // hidden columns sort as well
+	find := newPage(&Output{Format: "wide"}) // the user can also sort by hidden columns
 	find.seen = func(heads []string, rows [][]string) {
 		for n, head := range heads {
 			head = strings.TrimSpace(head)
@@ -110,7 +110,7 @@ func (p *page) sort(object map[string]any, answer Answer) error {
 	return nil
 }
 
-// isColumn reports whether a flag means a column: case does not matter, and "-" stands for a space.
+// isColumn reports whether the value of --sort-by means a column: case does not matter, and "-" stands for a space.
 func isColumn(head, by string) bool {
 	return strings.EqualFold(head, by) || strings.EqualFold(strings.ReplaceAll(head, " ", "-"), by)
 }
@@ -146,7 +146,7 @@ func amountIn(text string) (amount float64, is bool) {
 	return 0, false
 }
 
-// The colors of states, without reasons: green, yellow and red.
+// colors maps states without their reasons to green, yellow and red.
 var colors = map[string]string{
 	string(state.Applied): "32", string(state.Pending): "33", string(state.Shadowed): "33", string(state.Held): "31",
 }

@@ -16,7 +16,7 @@ func peerOf(conn net.Conn) (pid int32) {
 	if err != nil {
 		return 0
 	}
-	_ = raw.Control(func(fd uintptr) { // without an answer, it is not known
+	_ = raw.Control(func(fd uintptr) { // after an error, the process is unknown
 		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
 			pid = peer.Pid
 		}
@@ -24,5 +24,5 @@ func peerOf(conn net.Conn) (pid int32) {
 	return pid
 }
 
-// tooManyWait reports whether a socket took no further connection, because its process accepts none.
+// tooManyWait reports whether the backlog of a socket is full, because its process accepts no connections.
 func tooManyWait(err error) bool { return errors.Is(err, syscall.EAGAIN) }

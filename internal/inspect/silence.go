@@ -41,11 +41,11 @@ func (s *Silent) Error() string {
 
 func (s *Silent) stopped() bool { return strings.HasPrefix(s.State, "T") }
 
-// errSilence is why a question is canceled that has no answer in time.
+// errSilence is the cause with which a query is canceled that gets no answer in time.
 var errSilence = errors.New("no answer in time")
 
-// silent returns the error about a proxy that does not answer, or nil if a question failed for another reason. Ctx is
-// the question's, and patience how long it waited.
+// silent returns the error about a proxy that does not answer, or nil if a query failed for another reason. Ctx is the
+// context of the query, and patience how long it waited.
 func (c *Client) silent(ctx context.Context, err error, patience time.Duration) error {
 	waited := "within " + patience.String()
 	switch cause := context.Cause(ctx); {
@@ -76,8 +76,7 @@ func processState(pid int) string {
 	return strings.TrimSpace(state)
 }
 
-// pauses returns how long an answer may let a client wait for its beginning, and for each further part. 0 means no
-// bound.
+// pauses returns how long the client waits for the beginning of an answer, and for each further part. 0 means no bound.
 func (c *Client) pauses(path string, query url.Values) (first, further time.Duration) {
 	if c.Patience <= 0 {
 		return 0, 0
@@ -85,9 +84,9 @@ func (c *Client) pauses(path string, query url.Values) (first, further time.Dura
 	switch {
 	case path == PathFlows: // nothing may happen for hours
 		return c.Patience, 0
-	case path == PathDump: // it begins at once, and its parts are the output of tools
+	case path == PathDump: // it begins immediately, and its parts are the output of tools
 		return c.Patience, max(c.Patience, dumpTime)
-	case query.Has("wait"): // a question about an endpoint; see GoneQuery
+	case query.Has("wait"): // a GoneQuery
 		wait, _ := time.ParseDuration(query.Get("wait")) // the client's own text
 		return c.Patience + wait, c.Patience
 	default:
@@ -120,7 +119,7 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the question.
+// Close ends the query.
 func (b *patientBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.timer.Stop()

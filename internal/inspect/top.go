@@ -22,7 +22,7 @@ var TopKinds = []string{"services", "endpoints", "clients"}
 // TopSortKeys returns the columns that a list of a kind can be sorted by; the first one is the default.
 func TopSortKeys(kind string) []string {
 	if kind == "clients" {
-		return []string{"open", "bytes"} // no more is known of them
+		return []string{"open", "bytes"} // nothing else is counted for clients
 	}
 	return []string{"connections", "bytes", "refused", "open"}
 }
@@ -30,7 +30,7 @@ func TopSortKeys(kind string) []string {
 const (
 	// TopDefault and TopMax are the number of items of a list by default and at most.
 	TopDefault, TopMax = 20, 1000
-	// staleMin is the age of counters above which a table shows it.
+	// staleMin is the age of the counters above which a table shows their age.
 	staleMin = 2 * time.Second
 	// TopSinceDefault is the default period, and TopSinceMax the longest.
 	TopSinceDefault, TopSinceMax = time.Minute, 15 * time.Minute
@@ -42,7 +42,7 @@ type TopList struct {
 	// Kind is one of TopKinds.
 	Kind string    `json:"of"`
 	Now  time.Time `json:"now"`
-	// From is the beginning of the period. It is later than asked for if less is known.
+	// From is the beginning of the period. It is later than requested if the proxy has no older counters.
 	From time.Time `json:"from"`
 	// To is when the proxy last read its counters: it spends 2% of its time on that, so To can be old on a busy node.
 	To time.Time `json:"to"`
@@ -53,7 +53,7 @@ type TopList struct {
 	Omitted int `json:"omitted"`
 }
 
-// TopCounted has the columns of a TopList that are counted in this mode, with this configuration.
+// TopCounted contains the columns of a TopList that are counted in this mode, with this configuration.
 type TopCounted struct {
 	Connections bool `json:"connections"`
 	Refused     bool `json:"refused"`
@@ -82,7 +82,7 @@ type TopItem struct {
 // TopQuery selects the items of a TopList.
 type TopQuery struct {
 	Kind            string
-	Namespace, Name string // what is empty selects all
+	Namespace, Name string // empty selects all
 	By              string // one of TopSortKeys
 	// Since is the length of the period. It does not apply to clients.
 	Since time.Duration
@@ -161,8 +161,8 @@ func (l *TopList) order(q *TopQuery) {
 	}
 }
 
-// MergeTop adds up the lists of several proxies that were asked the same. The period is from the earliest From to the
-// earliest To.
+// MergeTop adds up the lists with which several proxies answered the same query. The period is from the earliest From
+// to the earliest To.
 func MergeTop(q *TopQuery, lists []*TopList) *TopList {
 	all := &TopList{APIVersion: Version, Kind: q.Kind, Now: time.Now().UTC()}
 	all.From, all.To = all.Now, all.Now
@@ -244,8 +244,8 @@ func (l *TopList) Print(to *terminal.Page) {
 	to.Say("\nin the last %s%s%s\n", span(l.Now.Sub(l.From)), until, omitted)
 }
 
-// bytesKnown reports whether the bytes are those of the connections. Connections that begin and end between two readings of
-// the connection table are counted, and their bytes are not.
+// bytesKnown reports whether the bytes are those of the connections. Connections that begin and end between two
+// readings of the connection table are counted, and their bytes are not.
 func (i *TopItem) bytesKnown() bool { return i.BytesIn+i.BytesOut > 0 || i.Connections+i.Open == 0 }
 
 // MarshalJSON leaves out bytes that are not known.
@@ -288,7 +288,7 @@ type HistoryStep struct {
 	BytesOut    uint64    `json:"bytesOut"`
 }
 
-// history answers for the Service that the parameters namespace and name name, or for all.
+// history answers for the Service in the parameters namespace and name, or for all Services.
 func (h *handler) history(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var of *service.Key
 	if key := (service.Key{Namespace: r.URL.Query().Get("namespace"), Name: r.URL.Query().Get("name")}); key.Name != "" {

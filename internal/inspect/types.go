@@ -1,7 +1,6 @@
-// Package inspect answers questions about a running proxy: over its local socket, and over any
-// other server that mounts Handler. It has the types of the answers, which are versioned JSON, the
-// handler, the client, and the tables that the commands print. It knows no proxy: the daemon
-// implements [Source].
+// Package inspect answers queries about a running proxy: over its local socket, and over any other server that mounts
+// Handler. It contains the types of the answers, which are versioned JSON, the handler, the client, and the tables that
+// the commands print. It does not depend on the proxy: the daemon implements [Source].
 //
 // The API is unstable: the commands and the proxy must be of one release.
 package inspect
@@ -15,8 +14,8 @@ import (
 // Version is the version of the API. It begins every path and is in every answer.
 const Version = "v1alpha1"
 
-// Over the network, a proxy may require a token of the cluster. The proxy of the API server passes on TokenHeader, unlike
-// Authorization. The token has TokenAudience, so the API server itself does not accept it.
+// Over the network, a proxy may require a token of the cluster. The proxy of the API server passes on TokenHeader,
+// unlike Authorization. The token has TokenAudience, so the API server itself does not accept it.
 const (
 	TokenHeader   = "Sluice-Authorization"
 	TokenAudience = "sluice.dev"
@@ -91,7 +90,7 @@ type Status struct {
 type Feed struct {
 	// From is the directory of manifests or the address of the API server.
 	From string `json:"from"`
-	// Synced is when the first complete picture was there; zero if it is not yet.
+	// Synced is when the proxy had received all Services for the first time; zero before.
 	Synced    time.Time  `json:"synced,omitzero"`
 	Resources []Resource `json:"resources,omitempty"`
 }
@@ -111,7 +110,7 @@ type (
 	Event      = state.Event
 )
 
-// Finding is something that health finds wrong, with the names of the affected Services only.
+// Finding is a problem that health reports. It contains only the names of the affected Services.
 type Finding struct {
 	state.Finding
 	Services []string `json:"services,omitempty"`
@@ -126,14 +125,14 @@ type ServiceList struct {
 	Namespace string `json:"-"`
 }
 
-// Service is one line about a Service.
+// Service is the line about one Service in a list.
 type Service struct {
 	Namespace   string    `json:"namespace"`
 	Name        string    `json:"name"`
 	Created     time.Time `json:"created,omitzero"`
 	ClusterIPs  []string  `json:"clusterIPs"`
 	ExternalIPs []string  `json:"externalIPs,omitempty"`
-	// LoadBalancerIPs are those of the status that the node answers itself.
+	// LoadBalancerIPs are those addresses of the Service's status whose traffic the node handles itself.
 	LoadBalancerIPs []string `json:"loadBalancerIPs,omitempty"`
 	Ports           []Port   `json:"ports"`
 	InternalPolicy  string   `json:"internalTrafficPolicy"`
@@ -161,21 +160,21 @@ type ServiceDetail struct {
 	SourceRanges    []string `json:"loadBalancerSourceRanges,omitempty"`
 	// DenySourceRanges are denied at all frontends but the ClusterIP.
 	DenySourceRanges []string `json:"denySourceRanges,omitempty"`
-	// NoEndpoints is reject, drop or pass if the Service asks for it; see service.NoEndpoints.
+	// NoEndpoints is reject, drop or pass if the Service requests one of them; see service.NoEndpoints.
 	NoEndpoints string `json:"noEndpoints,omitempty"`
-	// SlowStart, Outliers, ZoneMinEndpoints, ZoneShare and Drain are what annotations ask for; see docs/balancing.md.
+	// SlowStart, Outliers, ZoneMinEndpoints, ZoneShare and Drain are set by annotations; see docs/balancing.md.
 	SlowStart           string `json:"slowStart,omitempty"`
 	Outliers            bool   `json:"outliers,omitempty"`
 	ZoneMinEndpoints    int    `json:"zoneMinEndpoints,omitempty"`
 	ZoneShare           int    `json:"zoneShare,omitempty"`
 	Drain               string `json:"drain,omitempty"`
 	HealthCheckNodePort int    `json:"healthCheckNodePort,omitempty"`
-	// Scheduler is the IPVS scheduler that the Service asks for.
+	// Scheduler is the IPVS scheduler that the Service requests.
 	Scheduler string          `json:"scheduler,omitempty"`
 	Frontends []Frontend      `json:"frontends"`
 	Actor     state.Actor     `json:"actor"`
 	Domains   []ServiceDomain `json:"domains"`
-	// Digest is that of what the node knows; see Digest.
+	// Digest is the result of function Digest on this node.
 	Digest string `json:"digest"`
 	// Timeline has the last changes, the newest first, state.TimelineMax at most.
 	Timeline []state.Change `json:"timeline"`
@@ -191,19 +190,19 @@ type Frontend struct {
 	Protocol string `json:"protocol"`
 	PortName string `json:"portName,omitempty"`
 	Family   string `json:"family"`
-	// Policy is the traffic policy that counts here, Cluster or Local.
+	// Policy is the traffic policy that applies here, Cluster or Local.
 	Policy string `json:"policy"`
-	// Endpoints may get new connections at this frontend.
+	// Endpoints counts the endpoints that may get new connections at this frontend.
 	Endpoints int `json:"endpoints"`
 	// ServedBy is the Service that has this frontend instead.
 	ServedBy string `json:"servedBy,omitempty"`
 }
 
-// ServiceDomain is how one Service stands in one domain.
+// ServiceDomain is the state of one Service in one domain.
 type ServiceDomain struct {
 	Name  string      `json:"name"`
 	State state.State `json:"state"`
-	// Revision is the newest one that the domain has received, and Applied the newest applied.
+	// Revision is the newest revision that the domain received, and Applied the newest that it applied.
 	Revision string `json:"revision,omitempty"`
 	Applied  string `json:"applied,omitempty"`
 	// Quarantine is set if State is state.Rejected or state.NotLanding.
@@ -218,7 +217,7 @@ type ServiceDomain struct {
 // ObjectsMax bounds the objects that a domain lists of one Service.
 const ObjectsMax = 500
 
-// Object is one thing in the kernel.
+// Object is one kernel object.
 type Object struct {
 	// Container is the table, map, set or chain that holds it.
 	Container string `json:"container"`
@@ -283,8 +282,7 @@ type Endpoint struct {
 	Terminating bool     `json:"terminating"`
 	ForZones    []string `json:"forZones,omitempty"`
 	ForNodes    []string `json:"forNodes,omitempty"`
-	// Internal and External are the decisions for each kind of traffic; External is nil if that
-	// of the port is.
+	// Internal and External are the decisions for each kind of traffic; External is nil if EndpointPort.External is.
 	Internal *Decision `json:"internal"`
 	External *Decision `json:"external,omitempty"`
 }
@@ -296,7 +294,7 @@ type Decision struct {
 	Rule string `json:"rule"`
 	// Why says it in words.
 	Why string `json:"why"`
-	// Share is the part of new connections, from 0 to 1, of a chosen endpoint. It is 0 if all have the same weight.
+	// Share is the share of new connections that a chosen endpoint gets, from 0 to 1. It is 0 if all have the same weight.
 	Share float64 `json:"share,omitempty"`
 }
 

@@ -16,12 +16,12 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// watchEvery is the pause between two questions of Watch by default.
+// watchEvery is the pause between two queries of Watch by default.
 const watchEvery = time.Second
 
-// Watch prints an answer, and again what changes, until the context ends. Rows says that the answer is a list whose
-// table has a row for each item; then the items are watched one by one. What is printed again has changed in something
-// that the table shows, or the wide table if JSON or YAML is printed, other than durations, unless Every is set. A question that fails ends the watch.
+// Watch prints an answer, and again what changes, until the context ends. Rows is set if the answer is a list whose
+// table has a row for each item; then each item is watched. Unless Every is set, Watch prints only what changed in the
+// table, durations aside; for JSON and YAML, in the wide table. A query that fails ends the watch.
 func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(context.Context) (Answer, error)) error {
 	var before map[string]string
 	for {
@@ -41,10 +41,10 @@ func (o *Output) Watch(ctx context.Context, to io.Writer, rows bool, ask func(co
 	}
 }
 
-// durations are ages and times that something took, with the spaces whose number depends on them.
+// durations matches ages and other durations, and spaces, because the number of spaces depends on them.
 var durations = regexp.MustCompile(`(\d[\d.]* ?(ns|µs|ms|s|m|h|d))+\b| +`)
 
-// shown returns what a table shows of each of its rows, or of all in the first text.
+// shown returns the text of each row of a table without durations, or, unless rows is set, all of the text as one.
 func (o *Output) shown(rows bool, answer Answer) (texts []string) {
 	p := newPage(&Output{Format: "wide"})
 	if o.Table() {
@@ -66,8 +66,8 @@ func (o *Output) shown(rows bool, answer Answer) (texts []string) {
 	return texts
 }
 
-// printChanges prints what differs from the previous answer, which is nil at first. It returns what the table shows of each
-// object, by name.
+// printChanges prints what differs from before, the previous answer, which is nil at first. It returns the text of the
+// table about each object, by name.
 func (o *Output) printChanges(to io.Writer, rows bool, before map[string]string, answer Answer) (map[string]string, error) {
 	object, err := document(answer)
 	if err != nil {

@@ -13,8 +13,8 @@ var (
 	// ErrUnanswered means that the kernel's answer was lost, so that the outcome of
 	// the request is unknown.
 	ErrUnanswered = errors.New("netlink: the kernel's answer was lost")
-	// ErrInterrupted means that what a dump lists was changed during the dump. The
-	// result may lack entries, and may never have been the state at any time.
+	// ErrInterrupted means that the list changed during the dump. The result may lack entries, and the list may never have
+	// been in that state.
 	ErrInterrupted = errors.New("netlink: the list changed while it was read")
 )
 
@@ -53,8 +53,7 @@ func (r *Rejection) Unwrap() error { return r.Errno }
 // carried out.
 type Answer struct {
 	Rejection
-	// Request is what the kernel repeats of the payload of the request. It is valid
-	// during the call.
+	// Request is the part of the request's payload that the kernel repeats. It is valid until the callback returns.
 	Request []byte
 }
 

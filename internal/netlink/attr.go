@@ -129,7 +129,7 @@ func AppendString(b []byte, kind uint16, data string) []byte {
 	return pad(append(b, data...))
 }
 
-// AppendText adds a text with the zero at its end that the kernel's names have.
+// AppendText adds a text with a zero at its end, as the kernel's names have it.
 func AppendText(b []byte, kind uint16, text string) []byte {
 	b = appendAttrHeader(b, kind, len(text)+1)
 	return pad(append(append(b, text...), 0))

@@ -19,8 +19,7 @@ type Listener struct {
 	buf  []byte
 }
 
-// listenBytes is asked for as the buffer of announcements. A longer burst is lost,
-// and reported as lost.
+// listenBytes is the requested size of the receive buffer. Messages beyond it are lost, which Run and Pending report.
 const listenBytes = 16 << 20
 
 // Listen begins to listen to groups (RTNLGRP_…, NFNLGRP_…, up to 32) of a protocol. filter, if
@@ -114,7 +113,7 @@ func (l *Listener) receive(wait bool, each func(Message), lost func()) error {
 	return nil
 }
 
-// Send sends a request. Its answer is among the messages.
+// Send sends a request. Its answer is among the messages of Run and Pending.
 func (l *Listener) Send(request []byte) (err error) {
 	failed := l.raw.Control(func(fd uintptr) {
 		err = unix.Sendto(int(fd), request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})

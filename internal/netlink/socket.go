@@ -13,18 +13,16 @@ import (
 type Config struct {
 	// Protocol is NETLINK_NETFILTER or another one.
 	Protocol int
-	// SendBytes and ReceiveBytes are asked for as buffers in the kernel, which doubles
-	// both. 0 keeps the default. A process that is not privileged outside of its user
-	// namespace gets at most net.core.wmem_max and rmem_max.
+	// SendBytes and ReceiveBytes are the requested sizes of the kernel's buffers. The kernel doubles both. 0 keeps the
+	// default. A process that is not privileged outside of its user namespace gets at most net.core.wmem_max and rmem_max.
 	SendBytes, ReceiveBytes int
 }
 
-// Socket is a connection to the kernel in the network namespace of the thread that
-// opened it. It stays there whichever thread uses it. Use it from one goroutine at a
-// time.
+// Socket is a connection to the kernel in the network namespace of the thread that opened it. It stays in that
+// namespace, regardless of which thread uses it. Use it from one goroutine at a time.
 //
-// The kernel carries a request out within the call that sends it, and its answers are
-// ready then. No method waits for anything but the kernel's locks.
+// The kernel executes a request within the call that sends it, so its answers are ready when the call returns. Methods
+// wait for the kernel's locks only.
 type Socket struct {
 	fd     int
 	port   uint32
@@ -124,8 +122,8 @@ func (s *Socket) Exchange(b []byte, each func(at int, a Answer)) error {
 	return s.ExchangeEcho(b, each, func(Message) {})
 }
 
-// ExchangeEcho is Exchange for messages some of which have NLM_F_ECHO: the kernel announces what it did for
-// them to the sender, which echo receives. Echoes take room in the receive buffer, before the answers; see
+// ExchangeEcho is Exchange for buffers in which messages have NLM_F_ECHO: the kernel sends the changes that it made for
+// these back, and ExchangeEcho passes them to echo. Echoes take room in the receive buffer, before the answers; see
 // Answers. A message is valid during the call.
 func (s *Socket) ExchangeEcho(b []byte, each func(at int, a Answer), echo func(Message)) error {
 	first, count, expected := s.number(b)
@@ -143,7 +141,7 @@ func (s *Socket) ExchangeEcho(b []byte, each func(at int, a Answer), echo func(M
 			}
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
-			lost = err // the answers that are here count
+			lost = err // the answers that arrived count
 			continue
 		case err != nil:
 			return unanswered(err)
@@ -242,8 +240,8 @@ func ending(m Message, interrupted bool) error {
 	return a.Err()
 }
 
-// send sends a buffer. What is left of an earlier reply goes first: the kernel rejects
-// to begin a dump during another one (EBUSY).
+// send sends a buffer. It first discards the rest of an earlier reply, because the kernel does not begin a dump during
+// another one (EBUSY).
 func (s *Socket) send(b []byte) error {
 	for s.unread {
 		_, err := s.receive()

@@ -11,7 +11,7 @@ import (
 // groupTables is NFNLGRP_NFTABLES.
 const groupTables = 7
 
-// TableListener receives what the kernel announces of nf_tables.
+// TableListener receives the kernel's announcements about nf_tables.
 type TableListener struct{ listener *Listener }
 
 // ListenTables listens to changes in the tables of one family, except for those that the
@@ -67,10 +67,10 @@ func Generation(m Netfilter) (pid int, command string, ok bool) {
 	return pid, Find(m.Attrs, unix.NFTA_GEN_PROC_NAME).Text(), true
 }
 
-// attach gives the socket its filter. If the kernel grants too little memory for the
-// whole filter (net.core.optmem_max), the socket receives the changes of all families
-// and the reader sorts them. Without a filter for the own changes, what others remove
-// would stay away until the next audit.
+// attach gives the socket its filter. If the kernel grants too little memory for the whole filter
+// (net.core.optmem_max), the socket receives the changes of all families and the reader sorts them. The socket must not
+// receive Sluice's own changes: they could crowd out the announcement that another program removed an object, which
+// would be missing until the next audit.
 func attach(fd int, family uint8, ownPort uint32) error {
 	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, foreign(family, ownPort, messagesMax))
 	if errors.Is(err, unix.ENOMEM) {
@@ -88,14 +88,13 @@ func attach(fd int, family uint8, ownPort uint32) error {
 // KiB, of which this takes 17.
 const messagesMax = 70
 
-// foreign accepts a datagram that was not caused by the port and has a message about the
-// family or ends a transaction (see Generation). All messages of a datagram have the
-// same cause. But one transaction may change the tables of several families, and the
-// kernel puts its announcements into the same datagrams (nft_commit_notify).
+// foreign returns a filter that accepts a datagram that was not caused by the port and has a message about the family
+// or ends a transaction (see Generation). All messages of a datagram have the same cause. But one transaction may
+// change the tables of several families, and the kernel puts its announcements into the same datagrams
+// (nft_commit_notify).
 func foreign(family uint8, ownPort uint32, messages int) *unix.SockFprog {
 	const accept = 0xffffffff
-	// The filter loads words in network byte order. The port and the kind are in the
-	// host's.
+	// The filter loads words in network byte order. The port and the kind are in the host's byte order.
 	port := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, ownPort))
 	generation := binary.BigEndian.Uint16(
 		binary.NativeEndian.AppendUint16(nil, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN))
@@ -114,9 +113,9 @@ func foreign(family uint8, ownPort uint32, messages int) *unix.SockFprog {
 	return &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 }
 
-// examineMessage accepts a datagram whose message at offset X is about the family, and
-// otherwise moves X to the next message. Behind the last one, the first instruction loads
-// from outside the datagram, which drops it.
+// examineMessage returns instructions that accept a datagram whose message at offset X is about the family, and
+// otherwise move X to the next message. After the last message, the first instruction loads from outside the datagram,
+// which drops the datagram.
 func examineMessage(family uint8, accept uint32) []unix.SockFilter {
 	const familyAt = HeaderBytes
 	program := []unix.SockFilter{

@@ -1,4 +1,4 @@
-// Package plural writes numbers of things in texts for people.
+// Package plural writes numbers with nouns, such as "2 nodes", in texts for people.
 package plural
 
 import (

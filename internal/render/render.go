@@ -1,6 +1,5 @@
-// Package render computes what Sluice would have in a kernel, without one. It runs the
-// renderers, layouts and ledger of the proxy once over a complete cache. The commands
-// "sluice plan" and "sluice explain" use it.
+// Package render computes the objects that Sluice would write to a kernel, without a kernel. It runs the renderers,
+// layouts and ledger of the proxy once over a complete cache. The commands "sluice plan" and "sluice explain" use it.
 package render
 
 import (
@@ -25,8 +24,8 @@ func Views(cache *source.Cache, facts *service.NodeFacts) iter.Seq[*service.View
 	}
 }
 
-// Objects returns everything that a domain would have for some Services. The layout is nil
-// for a domain that can change single elements; otherwise it must be new.
+// Objects returns all objects that a domain would contain for some Services. The layout is nil for a domain that can
+// change single elements; otherwise it must be new.
 func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	views iter.Seq[*service.View], facts *service.NodeFacts) []dataplane.Object {
 	// Nothing is known to be in the kernel, so the difference is everything.
@@ -38,8 +37,8 @@ func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	return objects
 }
 
-// Ledger returns the ledger of a domain that wants what Objects returns and knows nothing
-// of a kernel. The scaffold is rendered before the first view is asked for.
+// Ledger returns the ledger of a domain that wants the objects of Objects, and in which the kernel has no objects. It
+// renders the scaffold before it takes the first view.
 func Ledger(renderer dataplane.Renderer, layout dataplane.Layout,
 	views iter.Seq[*service.View], facts *service.NodeFacts) *ledger.Ledger {
 	book := ledger.New(layout, renderer.Naming(), nil)

@@ -1,4 +1,4 @@
-// Package sleep waits.
+// Package sleep waits for a duration or the end of a context.
 package sleep
 
 import (

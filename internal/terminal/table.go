@@ -12,17 +12,17 @@ import (
 	"golang.org/x/term"
 )
 
-// Page is what a command prints on before it writes everything at once. Printing on it does not fail.
+// Page collects the output of a command, which then writes everything at once. Printing to it does not fail.
 type Page struct {
 	bytes.Buffer
-	// Wide says that tables have all columns, and Plain that they have rows for programs or sorted rows.
+	// Wide is set if tables have all columns, and Plain if their rows are sorted or for programs.
 	Wide, Plain bool
-	// Arrange returns the lines of a table, and Paint a cell with its color; nil for tables as they are.
+	// Arrange returns the lines of a table to print, and Paint a cell with its color; nil for tables as they are.
 	Arrange func(heads []string, rows [][]string) [][]string
 	Paint   func(cell string) string
 }
 
-// File returns the terminal that a writer is; nil for others.
+// File returns a writer that is a terminal as a file; nil for other writers.
 func File(to io.Writer) *os.File {
 	if file, is := to.(*os.File); is && term.IsTerminal(int(file.Fd())) {
 		return file
@@ -47,7 +47,7 @@ type Table struct {
 	rows [][]string
 }
 
-// NewTable returns a table, which has no line of heads if there are none.
+// NewTable returns a table. Without heads, it has no header line.
 func NewTable(to *Page, heads ...string) *Table { return &Table{To: to, Heads: heads, Gap: 3} }
 
 // NarrowTable returns a table with a gap of 2, for long cells.

@@ -1,6 +1,6 @@
 // Package terminal makes foreign text safe for terminals. Tenants write the fields of API objects, and nodes write the
 // answers that kubectl sluice prints. Escape sequences in such text could change what a reader sees or copies, and new
-// lines could forge rows. The package also has the page and the table on which commands print.
+// lines could forge rows. The package also contains the page and the table that commands print to.
 package terminal
 
 import (
@@ -68,10 +68,10 @@ func JSON(text []byte) []byte {
 	return made
 }
 
-// forbidden are the characters that YAML allows only as escapes, or reads as ends of lines, and JSON has as they are.
+// forbidden matches characters that JSON has as they are, but YAML allows only as escapes or reads as ends of lines.
 var forbidden = regexp.MustCompile(`[\x7f-\x9f\x{feff}\x{fffe}\x{ffff}]`)
 
-// YAML returns an object, which encodes as JSON, as YAML. The library reads the JSON as YAML.
+// YAML returns an object as YAML. It encodes the object as JSON, and the library parses that JSON as YAML.
 func YAML(object any) ([]byte, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -93,7 +93,7 @@ func Printable(text []byte) bool {
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// linesTag marks a field whose text may have several lines. What prints it joins or indents them.
+// linesTag marks a field whose text may have several lines. Code that prints such a text joins or indents its lines.
 const linesTag = "lines"
 
 // Clean escapes all texts of an answer in place, before it is printed for people: strings, keys of maps, and zones of
@@ -166,7 +166,7 @@ func walkMap(v reflect.Value) {
 	}
 }
 
-// copied returns a cleaned copy, which can be set where the value cannot.
+// copied returns a cleaned copy of a value that cannot be set in place, such as one in a map or an interface.
 func copied(v reflect.Value) (made reflect.Value, ok bool) {
 	if !v.IsValid() {
 		return v, false

@@ -55,8 +55,8 @@ func difference(path *Path, predicted *explain.Answer, to string) string {
 	return ""
 }
 
-// sameVerdict reports whether a packet with a verdict ended as predicted. A packet that is refused by a rule that is
-// not traced is lost.
+// sameVerdict reports whether a packet with a verdict ended as predicted. A packet ends as lost if an untraced rule
+// refuses it.
 func sameVerdict(predicted, traced explain.Verdict) bool {
 	switch traced {
 	case explain.Delivered:
@@ -68,8 +68,8 @@ func sameVerdict(predicted, traced explain.Verdict) bool {
 	}
 }
 
-// sourceDifference compares the translation of the source. A translation to an address of a node that is the
-// client does not show in packets.
+// sourceDifference compares the translation of the source. If the node is the client, packets do not show a translation
+// to the node's address.
 func sourceDifference(path *Path, predicted *explain.Answer, o *explain.Outcome) string {
 	first, last := path.packet.First.From.Addr(), path.packet.Last.From.Addr()
 	switch {
@@ -83,7 +83,7 @@ func sourceDifference(path *Path, predicted *explain.Answer, o *explain.Outcome)
 	return ""
 }
 
-// prediction is the verdict of explain as part of a sentence.
+// prediction returns the verdict of explain as part of a sentence.
 func prediction(a *explain.Answer) string {
 	var to []string
 	for _, o := range a.Outcomes {
@@ -103,7 +103,7 @@ func prediction(a *explain.Answer) string {
 	}
 }
 
-// foreign says that a rule belongs to another program. Explain does not consider such rules.
+// foreign returns a text if a rule belongs to another program. Explain does not consider such rules.
 func foreign(s *nfttrace.Step) string {
 	if s == nil {
 		return ""

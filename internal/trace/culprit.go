@@ -13,8 +13,8 @@ import (
 // nftTime bounds one run of nft.
 const nftTime = 5 * time.Second
 
-// nameCulprits prints the rules that ended paths as nft does, if they have expressions that Sluice cannot print. Without
-// nft, or if the rule changed meanwhile, their texts name the command that shows them.
+// nameCulprits sets the text of each rule that ended a path to what nft prints, if Sluice cannot print all expressions
+// of the rule. Without nft, or if the rule changed meanwhile, the text names the command that shows the rule.
 func nameCulprits(ctx context.Context, paths []Path, list func(ctx context.Context, table, chain string) string) {
 	for i := range paths {
 		by := paths[i].By

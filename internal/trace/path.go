@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/explain"
 )
 
-// Lost is the verdict about a packet that vanished without a visible rule. Others are those of explain.
+// Lost is the verdict about a packet that vanished without a visible rule. The other verdicts are those of explain.
 const Lost explain.Verdict = "lost"
 
 // Path is the path of one or more packets.
@@ -52,7 +52,7 @@ func pathsOf(packets []nfttrace.Packet) []Path {
 	return paths
 }
 
-// keyOf is equal for packets that differ in nothing but the client's port.
+// keyOf returns a key that is equal for packets that differ only in the client's port.
 func keyOf(p *nfttrace.Packet) string {
 	server, seen, client := p.First.To, p.Last.To, p.Last.From.Addr()
 	if p.Reply {
@@ -74,7 +74,7 @@ func newPath(p *nfttrace.Packet) Path {
 	return path
 }
 
-// conclude derives the verdict.
+// conclude derives the verdict and the conclusion.
 func (path *Path) conclude(p *nfttrace.Packet) {
 	end := &nfttrace.Step{}
 	if len(p.Steps) > 0 {

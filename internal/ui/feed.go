@@ -15,27 +15,27 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// pathChanges answers what has changed since a revision; see Changes.
+// pathChanges is the path that returns the changes since a revision; see Changes.
 const pathChanges = "/" + inspect.Version + "/changes"
 
 const (
 	// refresh is the shortest time between two walks over all Services.
 	refresh = 500 * time.Millisecond
-	// forget is how long the picture is kept for pages that may ask again.
+	// forget is how long after the last query of a page the picture is kept.
 	forget = time.Minute
 	// goneMax bounds the deleted Services that are remembered.
 	goneMax = 10_000
 )
 
-// Changes is the answer about all Services, without those that are as they were.
+// Changes is the answer about all Services, without unchanged ones.
 type Changes struct {
-	// Epoch names the picture that Revision counts in. A page that knows another one starts again.
+	// Epoch identifies the picture in which Revision counts. A page with another epoch starts again.
 	Epoch    string `json:"epoch"`
 	Revision uint64 `json:"revision"`
-	// Full means that Items has all Services.
+	// Full means that Items contains all Services.
 	Full  bool              `json:"full"`
 	Items []json.RawMessage `json:"items"`
-	// Gone are the deleted ones, as namespace/name.
+	// Gone are the deleted Services, as namespace/name.
 	Gone   []string       `json:"gone,omitempty"`
 	Status inspect.Status `json:"status"`
 }
@@ -49,11 +49,10 @@ type row struct {
 	state.Record
 }
 
-// feed keeps a picture of all Services while pages are open, so that each of them is sent what
-// has changed and no more.
+// feed keeps a picture of all Services while pages are open, so that it sends each page only the changes.
 //
-// Concurrency: requests take turns. The lock is held while the source is asked, which holds up
-// other pages and nothing of the proxy.
+// Concurrency: requests take turns. The lock is held while the source is queried, which delays other pages but not the
+// proxy.
 type feed struct {
 	source  inspect.Source
 	mu      sync.Mutex
@@ -61,29 +60,28 @@ type feed struct {
 	idle    *time.Timer
 }
 
-// picture is all Services at one moment.
+// picture contains all Services at one moment.
 type picture struct {
 	epoch    string
 	revision uint64
 	taken    time.Time
 	rows     map[service.Key]shown
-	// gone are deleted Services by the revision at which they went. What went up to forgotten is
-	// not in it any more.
+	// gone contains the revisions at which Services were deleted. It does not contain deletions up to forgotten any more.
 	gone      map[service.Key]uint64
 	forgotten uint64
 }
 
-// shown is a row as text, at the revision at which it became so.
+// shown is a row as text, with the revision at which the text changed last.
 type shown struct {
 	text     []byte
 	revision uint64
-	// walk is the number of the last walk that met it.
+	// walk is the time of the last walk that found the Service.
 	walk time.Time
 }
 
 func newFeed(source inspect.Source) *feed { return &feed{source: source} }
 
-// ServeHTTP answers what has changed since the revision of an epoch.
+// ServeHTTP answers with the changes since a revision of an epoch.
 func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	since, err := strconv.ParseUint(r.URL.Query().Get("since"), 10, 64)
 	if err != nil {
@@ -102,7 +100,7 @@ func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(text) // an error means that the client has gone
+	_, _ = w.Write(text) // an error means that the client disconnected
 }
 
 func (f *feed) changes(ctx context.Context, epoch string, since uint64) Changes {
@@ -129,8 +127,7 @@ func (f *feed) drop() {
 	f.picture = nil
 }
 
-// walk brings the picture up to date. One that is cut short by its client changes rows and
-// removes none.
+// walk updates the picture. If the client disconnects meanwhile, walk changes rows but removes none.
 func (p *picture) walk(ctx context.Context, source inspect.Source, now time.Time) {
 	next := p.revision + 1
 	changed := false
@@ -157,7 +154,7 @@ func (p *picture) walk(ctx context.Context, source inspect.Source, now time.Time
 	}
 }
 
-// sweep removes what the walk has not met.
+// sweep removes the Services that the walk did not find.
 func (p *picture) sweep(now time.Time, revision uint64) (changed bool) {
 	for key, s := range p.rows {
 		if !s.walk.Equal(now) {
@@ -173,7 +170,7 @@ func (p *picture) sweep(now time.Time, revision uint64) (changed bool) {
 	return changed
 }
 
-// since returns the difference from a revision of an epoch.
+// since returns the changes since a revision of an epoch.
 func (p *picture) since(epoch string, since uint64) Changes {
 	c := Changes{Epoch: p.epoch, Revision: p.revision, Items: []json.RawMessage{}}
 	if epoch != p.epoch || since < p.forgotten || since > p.revision {

@@ -1,7 +1,6 @@
-// Package ui serves the page about a running proxy: an overview with its traffic, its Services, one Service's
-// timeline, endpoints and clients, the domains with their queues, and problems. The page is read-only, embedded
-// in the program, and requests data from this server only. Its data is that of package inspect; see
-// docs/kubectl-sluice.md.
+// Package ui serves the page about a running proxy: an overview with its traffic, its Services, one Service's timeline,
+// endpoints and clients, the domains with their queues, and problems. The page is read-only, embedded in the program,
+// and requests data from this server only. Package inspect defines its data; see docs/kubectl-sluice.md.
 package ui
 
 import (
@@ -30,15 +29,15 @@ const Path = "/ui/"
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Handler serves the page and its data below Path. Questions are answered by the API's handler,
-// which is that of the local socket; the list of Services comes from the source, which is asked at
-// most once per refresh however many pages are open.
+// Handler serves the page and its data below Path. The API's handler, which also serves the local socket, answers its
+// queries. The list of Services comes from the source, which is queried at most once per refresh, regardless of the
+// number of open pages.
 func Handler(api http.Handler, source inspect.Source) http.Handler {
 	const prefix = Path + "api"
 	mux := http.NewServeMux()
 	mux.Handle("GET "+prefix+pathChanges, newFeed(source))
 	questions := http.StripPrefix(prefix, api)
-	// What the page asks, and nothing more: an archive, for one, is for the local socket only.
+	// These are only the queries of the page: an archive, for example, is for the local socket only.
 	for _, question := range []string{inspect.PathService, inspect.PathEndpoints, inspect.PathExplain,
 		inspect.PathTop, inspect.PathHistory, inspect.PathConnections} {
 		mux.Handle("GET "+prefix+question, questions)
@@ -48,8 +47,8 @@ func Handler(api http.Handler, source inspect.Source) http.Handler {
 	return Guard(mux)
 }
 
-// Guard sets the headers of every answer, and rejects what another site's page asks for: it could
-// not read the answer, but it could keep this server busy.
+// Guard sets the headers of every answer, and rejects requests from the pages of other sites: such a page could not
+// read the answers, but it could keep this server busy.
 func Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
@@ -67,8 +66,8 @@ func Guard(next http.Handler) http.Handler {
 }
 
 // Files serves the embedded files of this package below a path. Another page has its own files in the directory assets,
-// which replace those with the same name. A browser asks each time whether a file has changed, as the program may have
-// been replaced.
+// which replace those with the same name. A browser asks each time whether a file has changed, because the program may
+// have been replaced.
 func Files(below string, own fs.FS) http.Handler {
 	type file struct {
 		text []byte

@@ -1,8 +1,8 @@
-// Package bridge finds bridges that join containers without the rules of the node. The kernel takes
-// a frame from one port of a bridge to another one without netfilter, unless module br_netfilter is
-// loaded and a setting asks for it. Then a container that connects to a Service, and gets an endpoint
-// on its own bridge, receives the answer from an address that it never asked: what translated the
-// request does not see the answer. The command looks once, in its preflight.
+// Package bridge finds bridges on which packets between containers bypass the node's rules. The kernel forwards a frame
+// between two ports of a bridge without netfilter, unless module br_netfilter is loaded and a setting enables
+// netfilter. Without netfilter, a container that gets an endpoint on its own bridge from a Service receives the answer
+// from an unexpected address, because the answer bypasses the rules that translated the request. Package needs and the
+// preflight call Find.
 package bridge
 
 import (
@@ -25,7 +25,7 @@ type Bridge struct {
 	Containers int
 	// Ranges are those of the bridge's addresses, without link-local ones.
 	Ranges []netip.Prefix
-	// Unruled are the families of these addresses whose rules frames between its ports do not meet.
+	// Unruled are the families of these addresses for which frames between its ports bypass the rules.
 	Unruled []service.Family
 }
 
@@ -38,8 +38,8 @@ var settings = service.PerFamily[struct{ sysctl, option string }]{
 // Setting returns the name of the sysctl that takes frames of a family through the rules.
 func Setting(family service.Family) string { return "net.bridge." + settings[family].sysctl }
 
-// Find returns the bridges of this network namespace that have addresses and containers, by name. It
-// reads rtnetlink and files, for milliseconds.
+// Find returns the bridges of this network namespace that have addresses and containers, by name. It reads rtnetlink
+// and files, which takes milliseconds.
 func Find() ([]Bridge, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *Bridge) unruled() []service.Family {
 	var without []service.Family
 	for _, family := range service.Families {
 		has := slices.ContainsFunc(b.Ranges, func(r netip.Prefix) bool { return service.FamilyOf(r.Addr()) == family })
-		// Without the module there is neither file.
+		// Without the module, neither file exists.
 		if has && !isSet("/proc/sys/net/bridge", settings[family].sysctl) &&
 			!isSet(filepath.Join("/sys/class/net", b.Name, "bridge"), settings[family].option) {
 			without = append(without, family)

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// initialPIDs is the PID namespace in which the kernel counts processes of announcements (PROC_PID_INIT_INO). In another
-	// one, their numbers belong to other processes.
+	// initialPIDs is the PID namespace to which the process IDs in the kernel's announcements belong (PROC_PID_INIT_INO).
+	// In another namespace, these IDs are those of other processes.
 	initialPIDs = "pid:[4026531836]"
 	// parentsMax bounds the parents that Origin names.
 	parentsMax = 3
 )
 
-// Origin describes where a process comes from: its parents, and its container or unit of systemd. Pid is a number of the
-// initial PID namespace, and name that of the process there. It is empty if the process cannot be seen, or has ended.
+// Origin describes where a process comes from: its parents, and its container or unit of systemd. Pid is its ID in the
+// initial PID namespace, and name its name there. Origin returns "" if it cannot be seen, or has ended.
 func Origin(pid int, name string) string {
 	if own, err := os.Readlink("/proc/self/ns/pid"); err != nil || own != initialPIDs {
 		return ""
@@ -46,7 +46,7 @@ func Origin(pid int, name string) string {
 	return strings.Join(all, ", ")
 }
 
-// stat returns the name and the parent of a process; "" if it has none that can be read.
+// stat returns the name and the parent of a process. The name is "" if it cannot be read.
 func stat(pid int) (name string, parent int) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')

@@ -1,5 +1,5 @@
-// Package holder finds the process that holds a port of this host: whoever cannot listen
-// names it, so that the operator need not search. It also describes processes.
+// Package holder finds the process that holds a port of this host, so that an error about listening can name that
+// process and the operator need not search. It also describes processes.
 //
 // It looks at the network namespace of the calling thread, and at the processes of its own
 // PID namespace. Nothing here changes anything on the host.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is one socket of this network namespace that takes what is sent to a port.
+// socket is one socket of this network namespace that receives on a port.
 type socket struct {
 	At    netip.AddrPort
 	Inode uint32

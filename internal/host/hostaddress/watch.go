@@ -1,7 +1,6 @@
-// Package hostaddress follows the addresses of this host's interfaces, for node ports that answer
-// on some of them only, and the interfaces themselves. It owns nothing but its netlink sockets. The
-// command feeds the node's facts from it, and package conntrack recognises the host's own addresses
-// with it.
+// Package hostaddress watches the addresses of this host's interfaces, because node ports may be open on some of them
+// only, and the interfaces themselves. It owns only its netlink sockets. Package daemon gets the node's addresses from
+// it, and package conntrack recognizes the host's own addresses with it.
 package hostaddress
 
 import (
@@ -16,9 +15,9 @@ import (
 )
 
 const (
-	// settle is how long a burst of address changes is gathered.
+	// settle is how long address changes must pause before the addresses are read.
 	settle = 50 * time.Millisecond
-	// settleMax bounds how long one that does not end puts off the reading.
+	// settleMax bounds how long changes without a pause delay the reading.
 	settleMax = 250 * time.Millisecond
 	// rescan is how often the addresses are read without a notification, in case one was lost.
 	rescan = 5 * time.Minute
@@ -54,7 +53,7 @@ func WatchWithout(ifname string) func(ctx context.Context, changed func([]netip.
 // without an error.
 func List() ([]netip.Addr, error) { return (&lister{}).list() }
 
-// ListWithout returns them without those of one interface, which need not exist.
+// ListWithout is List without the addresses of one interface, which need not exist.
 func ListWithout(ifname string) ([]netip.Addr, error) { return (&lister{without: ifname}).list() }
 
 // Towards returns the interface through which the node would reach an address, or "" if it has no
@@ -188,7 +187,7 @@ func steadily[T any](list func() ([]T, error)) (found []T, err error) {
 	return found, err
 }
 
-// find looks up the interface to leave out. It may come, go, and come again with another index.
+// find looks up the interface to leave out. Programs may create it, delete it, and create it again with another index.
 func (l *lister) find() error {
 	l.index = 0
 	if l.without == "" {

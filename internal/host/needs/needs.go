@@ -1,5 +1,5 @@
-// Package needs reads what packets to Services need of a node besides the rules of the proxy: that the kernel forwards
-// them, that no bridge takes them past the rules, and that the chains of other programs let them pass. It changes nothing.
+// Package needs checks what Service traffic needs on a node in addition to the proxy's rules: that the kernel forwards
+// it, that no bridge bypasses the rules, and that the chains of other programs accept it. It changes nothing.
 package needs
 
 import (
@@ -44,8 +44,8 @@ type Problem struct {
 	Text, Do string
 }
 
-// Read looks once, in the network namespace of the calling thread. It takes milliseconds. After an error, the rest of the
-// answer holds.
+// Read checks once, in the network namespace of the calling thread. It takes milliseconds. After an error, the rest of
+// the answer is valid.
 func Read(ctx context.Context, w Wants) (n Node, err error) {
 	for _, family := range service.Families {
 		if !w.Families[family] {
@@ -66,7 +66,7 @@ func Read(ctx context.Context, w Wants) (n Node, err error) {
 	return n, errors.Join(err, failed)
 }
 
-// Bypass describes a bridge whose packets between pods meet no rule.
+// Bypass describes a bridge whose packets between pods bypass the rules.
 func Bypass(b bridge.Bridge, unruled []service.Family) Problem {
 	var families, settings []string
 	for _, family := range unruled {
@@ -84,8 +84,8 @@ func Bypass(b bridge.Bridge, unruled []service.Family) Problem {
 // The parameters that make the kernel forward packets of a family.
 var forwarding = service.PerFamily[string]{service.IPv4: "net/ipv4/ip_forward", service.IPv6: "net/ipv6/conf/all/forwarding"}
 
-// forwarding looks whether the kernel forwards packets. Over IPv4, each interface decides about what it receives; over
-// IPv6, the node as a whole does.
+// forwarding checks whether the kernel forwards packets. For IPv4, each interface has a setting for the packets that it
+// receives; for IPv6, one setting applies to the whole node.
 func (w *Wants) forwarding(family service.Family) ([]Problem, error) {
 	name := strings.ReplaceAll(forwarding[family], "/", ".")
 	value, err := w.Read(forwarding[family])
@@ -109,7 +109,7 @@ func (w *Wants) forwarding(family service.Family) ([]Problem, error) {
 		if i.Flags&net.FlagLoopback != 0 || i.Flags&net.FlagUp == 0 {
 			continue
 		}
-		if value, err := w.Read("net/ipv4/conf/" + i.Name + "/forwarding"); err == nil && value == "0" { // one that went is none
+		if value, err := w.Read("net/ipv4/conf/" + i.Name + "/forwarding"); err == nil && value == "0" { // err: it was deleted
 			closed = append(closed, i.Name)
 		}
 	}

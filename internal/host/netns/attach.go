@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Attach makes the leaf of a cable, a new host, and joins it to a router of the network. It must
-// not be called at the same time as other methods that change the network.
+// Attach creates the leaf of a cable, a new host, and joins it to a router of the network. It must not be called at the
+// same time as other methods that change the network.
 func (n *Network) Attach(c Cable) error {
 	router := n.Hosts[c.Router]
 	if router == nil || n.Hosts[c.Leaf] != nil {
@@ -29,7 +29,7 @@ func (n *Network) Attach(c Cable) error {
 	return nil
 }
 
-// Detach removes a leaf with its cable. Servers on it must have left.
+// Detach removes a leaf with its cable. Servers on the leaf must have ended.
 func (n *Network) Detach(leaf string) error {
 	host := n.Hosts[leaf]
 	delete(n.Hosts, leaf)
@@ -41,7 +41,7 @@ func (n *Network) Detach(leaf string) error {
 }
 
 // AddDefaultRoute sends everything without another route straight out of an interface, as to
-// neighbours on it, in each family that the host has.
+// neighbors on it, in each family that the host has.
 func (n *Namespace) AddDefaultRoute(ifname string) error {
 	for _, any := range Prefixes("0.0.0.0/0", "::/0") {
 		if any.Addr().Is6() && !n.ipv6 {

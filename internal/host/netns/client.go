@@ -13,9 +13,9 @@ import (
 // packets, so it survives.
 const NoProbes = -1
 
-// DialContext connects from inside the namespace. TCP connections send no keepalive probes. The
-// signature is that of net.Dialer.DialContext, so it fits an http.Transport. The host in addr must be a literal address: package net resolves
-// names, and tries their addresses, on separate goroutines, which are not inside the namespace.
+// DialContext connects from inside the namespace. TCP connections send no keepalive probes. The signature is that of
+// net.Dialer.DialContext, so it fits an http.Transport. The host in addr must be a literal address: package net
+// resolves names, and tries their addresses, on separate goroutines, which are not inside the namespace.
 func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return nil, n.errorf("dial %s %s: the host must be a literal address, names are not resolved here: %w", network, addr, err)
@@ -68,8 +68,7 @@ func (n *Namespace) ListenPacket(network, addr string) (net.PacketConn, error) {
 	return conn, nil
 }
 
-// checkLiteral refuses host names, for the reason given at DialContext. An empty host means every
-// address.
+// checkLiteral rejects host names, for the reason given at DialContext. An empty host means every address.
 func (n *Namespace) checkLiteral(network, addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -84,7 +84,7 @@ const readyMax = 5 * time.Second
 
 // awaitReady waits for what the kernel does on work queues after it has answered the request to
 // bring a link up: noticing that the cable is connected, and giving the interface its IPv6
-// link-local address, without which a router asks for no neighbour. Until then packets are dropped
+// link-local address, without which a router asks for no neighbor. Until then packets are dropped
 // silently and a connection spends a second on its first retransmission.
 func (n *Namespace) awaitReady(ifname string) error {
 	for start := time.Now(); ; time.Sleep(200 * time.Microsecond) {
@@ -115,7 +115,7 @@ func (n *Namespace) missing(ifname string) (string, error) {
 	}
 	addrs, err := n.routing.AddrList(link, netlink.FAMILY_V6)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		return "a quiet moment", nil // the kernel was at work on addresses meanwhile
+		return "a quiet moment", nil // the kernel changed addresses meanwhile
 	}
 	if err != nil {
 		return "", n.errorf("list addresses of %s: %w", ifname, err)
@@ -181,7 +181,7 @@ func (n *Namespace) awaitLocal(addr netip.Addr) error {
 	}
 }
 
-// AddRoute sends packets for dst through the neighbour via, which must be on a connected link.
+// AddRoute sends packets for dst through the neighbor via, which must be on a connected link.
 func (n *Namespace) AddRoute(dst netip.Prefix, via netip.Addr) error {
 	route := &netlink.Route{Dst: ipNet(dst.Masked()), Gw: via.AsSlice()}
 	if err := n.routing.RouteAdd(route); err != nil {
@@ -190,7 +190,7 @@ func (n *Namespace) AddRoute(dst netip.Prefix, via netip.Addr) error {
 	return nil
 }
 
-// AddLinkRoute sends packets for dst straight out of an interface, as to a neighbour on it.
+// AddLinkRoute sends packets for dst straight out of an interface, as to a neighbor on it.
 func (n *Namespace) AddLinkRoute(dst netip.Prefix, ifname string) error {
 	link, err := n.link(ifname)
 	if err != nil {

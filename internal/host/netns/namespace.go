@@ -5,8 +5,8 @@
 //
 //	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── pod 10.0.2.2
 //
-// Package lab builds the network of the sandbox and of the demo with it. So do tests, which have servers and
-// clients for it in package netnstest.
+// Package lab builds the network of the sandbox and of the demo with it. Tests use it as well; package netnstest has
+// servers and clients for them.
 //
 // # Privileges
 //
@@ -24,7 +24,7 @@
 // never moves. The main thread is never borrowed, because /proc/self and /proc/net show what *it*
 // sees, to the whole process.
 //
-// A socket stays in the namespace it was created in, whichever thread uses it later. So do child
+// A socket stays in the namespace it was created in, regardless of which thread uses it later. So do child
 // processes. A namespace therefore lives on in the kernel after [Namespace.Close] for as long as a
 // socket or a process is left in it.
 package netns
@@ -69,8 +69,8 @@ func New(name string) (*Namespace, error) {
 	return n.furnished()
 }
 
-// Current returns the namespace that this process runs in, for a program that was started in one of
-// its own (a sandbox). Its loopback is brought up like that of a new one.
+// Current returns the namespace that this process runs in, for a program that was started in a private one (a sandbox).
+// It brings the loopback up, as New does.
 func Current(name string) (*Namespace, error) {
 	n := &Namespace{name: name}
 	if err := onThread(n.hold); err != nil {
@@ -93,7 +93,7 @@ func (n *Namespace) hold() error {
 	return nil
 }
 
-// furnished makes a held namespace usable, or lets go of it.
+// furnished makes a held namespace usable, or closes it after an error.
 func (n *Namespace) furnished() (*Namespace, error) {
 	// Fd is safe to keep as a number: the file is never handed out and is closed in Close only.
 	n.path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd())
@@ -108,7 +108,7 @@ func (n *Namespace) furnished() (*Namespace, error) {
 }
 
 // prepareIPv6 makes IPv6 work immediately on links made later, regardless of the machine's settings.
-// A router sends no neighbour solicitation before the link-local address of its interface has
+// A router sends no neighbor solicitation before the link-local address of its interface has
 // passed duplicate detection (ndisc_send_ns in the kernel's net/ipv6/ndisc.c), which would hold up
 // the first packets through it by two seconds.
 func (n *Namespace) prepareIPv6() error {
@@ -141,8 +141,8 @@ func (n *Namespace) Name() string { return n.name }
 // until Close or the end of this process.
 func (n *Namespace) Path() string { return n.path }
 
-// Close lets go of the namespace. Sockets and processes inside it go on, and so does the kernel's
-// namespace until the last of them ends. A second Close returns an error matching os.ErrClosed.
+// Close closes the namespace. Sockets and processes inside it continue, and the kernel keeps the namespace until the
+// last of them ends. A second Close returns an error matching os.ErrClosed.
 func (n *Namespace) Close() error {
 	if err := n.file.Close(); err != nil {
 		return n.errorf("close: %w", err)
@@ -241,8 +241,8 @@ func (n *Namespace) Sysctl(key, value string) error {
 	return n.Sysctls(map[string]string{key: value})
 }
 
-// Sysctls sets several kernel parameters of the namespace, in no particular order; going there and
-// back costs more than each of them. It stops at the first that fails.
+// Sysctls sets several kernel parameters of the namespace, in no particular order. Entering and leaving the namespace
+// once costs more than setting a value. It stops at the first error.
 func (n *Namespace) Sysctls(values map[string]string) error {
 	return n.Do(func() error {
 		for key, value := range values {
@@ -258,7 +258,7 @@ func (n *Namespace) Sysctls(values map[string]string) error {
 	})
 }
 
-// sysctlPath refuses what lies outside /proc/sys/net: the rest of the tree belongs to the machine.
+// sysctlPath rejects parameters outside /proc/sys/net: the rest of the tree belongs to the machine.
 //
 // /proc/sys/net shows each *thread* its own namespace (net_ctl_root in the kernel's
 // net/sysctl_net.c looks at the calling task), so the plain path is right inside Do; no

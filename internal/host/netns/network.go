@@ -24,9 +24,9 @@ type Cable struct {
 	Router, Leaf string
 	// Port is the router's interface; the leaf's is eth0.
 	Port string
-	// AtRouter and AtLeaf are the addresses at the two ends. The first address of a family at the
-	// router is the leaf's default gateway. Where an end's prefix does not hold the other end's
-	// address, it gets a route to it, so that an address may stand alone.
+	// AtRouter and AtLeaf are the addresses at the two ends. The first address of a family at the router is the leaf's
+	// default gateway. If the prefix of one end does not contain the other end's address, that end gets a route to the
+	// address, so that a prefix may consist of one address.
 	AtRouter, AtLeaf []netip.Prefix
 }
 
@@ -98,8 +98,8 @@ func (n *Network) addHosts(plan Plan) error {
 
 // prepare sets the kernel parameters that every host of a network needs.
 func (n *Namespace) prepare(router bool) error {
-	// A packet to an address without a rule goes straight back, and the router would tell its
-	// sender of a shorter way that does not exist here.
+	// A router sends a packet to an address without a rule back through the same interface. It would then send its sender
+	// a redirect to a shorter path, which does not exist here.
 	values := map[string]string{}
 	for _, conf := range []string{"all", "default"} {
 		values["net.ipv4.conf."+conf+".accept_redirects"] = "0"
@@ -114,15 +114,15 @@ func (n *Namespace) prepare(router bool) error {
 		"net.ipv6.conf.all.forwarding":    "1",
 		"net.ipv4.conf.all.rp_filter":     "0",
 		"net.ipv4.conf.default.rp_filter": "0",
-		// Refuse every packet that is to be refused. The kernel otherwise sends one ICMP error per
-		// second to each host and a thousand in all, and drops the other packets silently.
+		// Answer every packet that is refused. By default, the kernel sends one ICMP error per second to each host and a
+		// thousand in all, and drops the other packets silently.
 		"net.ipv4.icmp_ratelimit": "0",
 		"net.ipv6.icmp.ratelimit": "0",
 	})
 	if err := n.Sysctls(values); err != nil {
 		return err
 	}
-	// Of both families, in spite of the name. Before Linux 6.11, the machine has one limit.
+	// Despite their names, these limits are for both families. Before Linux 6.11, they are limits of the whole machine.
 	for _, key := range []string{"net.ipv4.icmp_msgs_per_sec", "net.ipv4.icmp_msgs_burst"} {
 		if err := n.Sysctl(key, "1000000"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -173,7 +173,7 @@ func firstOfEach(prefixes []netip.Prefix) []netip.Prefix {
 	return first
 }
 
-// Close lets go of the namespaces.
+// Close closes the namespaces.
 func (n *Network) Close() error {
 	var errs []error
 	for _, host := range n.Hosts {
@@ -191,7 +191,7 @@ func Prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// Single returns the prefix that holds one address alone.
+// Single returns the prefix that contains one address only.
 func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // Everything returns the default route of an address's family.

@@ -19,7 +19,7 @@ import (
 // answer in place of the proxy.
 func Running() []int {
 	var here, all []int
-	wd, _ := os.Stat(".") // without it, no sandbox is from here
+	wd, _ := os.Stat(".") // without it, no sandbox was started here
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environs {
 		dir := filepath.Dir(path)
@@ -70,8 +70,8 @@ func leads(dir string) bool {
 // Path returns the name under which this process reaches a file of a sandbox.
 func Path(pid int, file string) string { return fmt.Sprintf("/proc/%d/root%s", pid, file) }
 
-// Exec replaces this program by a command inside a sandbox, in the same directory. Without a
-// command, it is a shell.
+// Exec replaces this program by a command inside a sandbox, in the same directory. Without a command, it starts a
+// shell.
 func Exec(pid int, command ...string) error {
 	nsenter, err := exec.LookPath("nsenter")
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package sandbox runs this program again in private user, mount and network namespaces:
-// inside, it is root over its own network; outside, nothing changes, and it needs no
-// privilege (user_namespaces(7), network_namespaces(7)). It stands below the root package;
-// the commands run and demo call it.
+// Package sandbox runs this program again in private user, mount and network namespaces: inside, it is root over its
+// own network; outside, nothing changes, and it needs no privilege (user_namespaces(7), network_namespaces(7)). The
+// commands run, demo and sandbox call it.
 package sandbox
 
 import (
@@ -18,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is set in the environment of the program inside, and passed if it has the listener of Run.
+// marker is set in the environment of the program inside, and passed as well if that program has the listener of Run.
 const (
 	marker = "SLUICE_SANDBOX"
 	passed = "SLUICE_SANDBOX_LISTENER"
@@ -31,9 +30,9 @@ const self = "/proc/self/exe"
 // Inside reports whether this process runs in the sandbox.
 func Inside() bool { return os.Getenv(marker) != "" }
 
-// Run starts this program with the same arguments inside a new sandbox, forwards signals,
-// waits for it, and returns its exit status. The program inside accepts the connections to a listener of this namespace, if
-// one is given: a socket stays in the network namespace in which it was made.
+// Run starts this program with the same arguments inside a new sandbox, forwards signals, waits for it, and returns its
+// exit status. If there is a listener, the program inside accepts its connections from outside: a socket stays in the
+// network namespace in which it was made.
 func Run(listener *os.File) (status int, err error) {
 	// The kernel sends Pdeathsig (below) when the thread that started the child ends.
 	runtime.LockOSThread()
@@ -80,7 +79,7 @@ func Listener() *os.File {
 	if !Inside() || os.Getenv(passed) == "" {
 		return nil
 	}
-	_ = os.Unsetenv(passed) // programs that this one starts do not have it
+	_ = os.Unsetenv(passed) // programs that this one starts do not get it
 	unix.CloseOnExec(3)
 	return os.NewFile(3, "listener")
 }
@@ -101,9 +100,9 @@ func OwnUserNamespace() bool {
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 }
 
-// Enter prepares the sandbox; call it once, first thing inside. It mounts a private /run, so
-// that the lock file of iptables is private, and brings the loopback up. It fails on a host
-// whose environment merely says that this is a sandbox.
+// Enter prepares the sandbox; call it once, first thing inside. It mounts a private /run, so that the lock file of
+// iptables is private, and brings the loopback up. It fails outside of a sandbox, even if the environment contains the
+// marker.
 func Enter() error {
 	if !Inside() {
 		return errors.New("sandbox: not inside")

@@ -38,9 +38,8 @@ func (c Conntrack) Max(cpus int) int {
 	return max(scaled, c.Min)
 }
 
-// ApplyConntrack sets the given values, and returns what it has changed, even with an error.
-// It stops at the first value that cannot be set; the error names the file and says what to
-// do. A proxy does not start then.
+// ApplyConntrack sets the given values, and returns its changes, even with an error. It stops at the first value that
+// cannot be set; the error names the file and says what to do. After an error, the proxy does not start.
 func (f Files) ApplyConntrack(c Conntrack) ([]Change, error) {
 	changes, err := f.applySize(c)
 	if err != nil {
@@ -61,8 +60,8 @@ func (f Files) ApplyConntrack(c Conntrack) ([]Change, error) {
 	return changes, nil
 }
 
-// applySize raises the maximum number of connections, and enlarges the hash table for it. It
-// never lowers either, as kube-proxy v1.37 does not: another process may need the larger one.
+// applySize raises the maximum number of connections, and enlarges the hash table for it. Like kube-proxy v1.37, it
+// never lowers either: another process may need the larger value.
 func (f Files) applySize(c Conntrack) (changes []Change, err error) {
 	size := c.Max(f.CPUs())
 	if size == 0 {

@@ -1,10 +1,8 @@
-// Package sysctl sets the kernel settings that a node service proxy needs, once at the
-// start: the size of the conntrack table, its timeouts, and the process's OOM score. It
-// stands below the root package; package daemon and the backends call it.
+// Package sysctl sets the kernel settings that a node service proxy needs: the size of the conntrack table, its
+// timeouts, the process's OOM score, and the sysctls of a mode. Package daemon and the backends call it.
 //
-// It does not write a value that is already right, so that a process with fewer privileges
-// can follow one that has set everything (--init-only). It records what it writes, so that a
-// clean-up can restore it.
+// It does not write a value that is already right, so that a process with fewer privileges can follow one that has set
+// everything (--init-only). It records what it writes, so that a cleanup can restore the previous values.
 package sysctl
 
 import (
@@ -25,17 +23,17 @@ import (
 type Files struct {
 	// Root is the directory; empty for "/". Tests use their own.
 	Root string
-	// Record records former values; nil records nothing.
+	// Record records previous values; nil records nothing.
 	Record *Record
-	// Plan, if set, receives each change instead of the kernel. A file that this process may
-	// not write is a problem of the change; a file that is missing is an error all the same.
+	// Plan, if set, receives each change instead of the kernel. If this process may not write a file, the change contains
+	// that problem; a missing file is still an error.
 	Plan func(Change)
 }
 
 // Planning reports whether changes are only announced.
 func (f Files) Planning() bool { return f.Plan != nil }
 
-// Optional returns files whose planned changes are those that the proxy serves without.
+// Optional returns files that mark their planned changes as optional.
 func (f Files) Optional() Files {
 	if plan := f.Plan; plan != nil {
 		f.Plan = func(c Change) {
@@ -46,7 +44,7 @@ func (f Files) Optional() Files {
 	return f
 }
 
-// Change is one value that was written.
+// Change is one value that was written or is planned.
 type Change struct {
 	// Name is the name of a sysctl, with dots, or of a file.
 	Name string `json:"name"`
@@ -56,7 +54,7 @@ type Change struct {
 	// it would not.
 	Problem string `json:"problem,omitempty"`
 	Advice  string `json:"-"`
-	// Optional says that the proxy serves without it.
+	// Optional means that the proxy serves without the change.
 	Optional bool `json:"-"`
 }
 
@@ -188,14 +186,14 @@ type Error struct {
 	Do  string
 }
 
-// Error returns both.
+// Error returns the error and the advice.
 func (e *Error) Error() string { return e.Err.Error() + "; " + e.Do }
 
 // Unwrap returns the error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// AdjustOOMScore sets the OOM score adjustment of this process (-1000 to 1000); it tries
-// twice. A proxy works without it. There is nothing to restore: it ends with the process.
+// AdjustOOMScore sets the OOM score adjustment of this process (-1000 to 1000); it tries twice. The proxy works without
+// it. It needs no record, because it ends with the process.
 func (f Files) AdjustOOMScore(score int) error {
 	own := entry{"proc/self/oom_score_adj",
 		"lowering it needs CAP_SYS_RESOURCE; otherwise the process is killed like any other (oomScoreAdj, --oom-score-adj)"}

@@ -17,13 +17,12 @@ import (
 // recordFile is the name of a record in its directory.
 const recordFile = "sysctls.json"
 
-// Record records in a file what each setting was before this program first changed it, so
-// that a clean-up by another process can restore it. Like the settings, its directory should
-// not survive a reboot. A setting that cannot be recorded is set nevertheless.
+// Record records in a file what each setting was before this program first changed it, so that a cleanup by another
+// process can restore it. Like the settings, its directory should not survive a reboot. A setting that cannot be
+// recorded is set nevertheless.
 //
-// There is one record per directory, with settings by path, for all network namespaces:
-// proxies in several namespaces need a directory each, and the clean-up has to run in the
-// namespace of the proxy. Nil records nothing.
+// There is one record per directory, with settings by path, for all network namespaces: proxies in several namespaces
+// need a directory each, and the cleanup has to run in the namespace of the proxy. Nil records nothing.
 type Record struct {
 	dir string
 	// warn is called with the first reason why something could not be recorded.
@@ -119,9 +118,9 @@ func (r *Record) replace(all formers) error {
 		return err
 	}
 	_, err = next.Write(append(text, '\n'))
-	// The directory may belong to a proxy that is not root, for which root sets what it cannot.
+	// The directory may belong to a proxy that does not run as root; root then sets the values that this proxy cannot set.
 	if owner, ok := ownerOf(r.dir); ok && os.Geteuid() == 0 {
-		_ = next.Chown(int(owner.Uid), int(owner.Gid)) // it takes CAP_CHOWN; the record counts more
+		_ = next.Chown(int(owner.Uid), int(owner.Gid)) // needs CAP_CHOWN; the record matters more than its owner
 	}
 	if err = errors.Join(err, next.Close()); err == nil {
 		err = os.Rename(next.Name(), r.file())
@@ -213,8 +212,8 @@ func (f Files) restore(path string, was former) (restored Restored, told bool, e
 	return restored, true, nil
 }
 
-// isSetting reports whether kernel settings are at a path. A clean-up has full privileges,
-// and must write no other file, regardless of the record.
+// isSetting reports whether a path is that of a kernel setting. A cleanup has full privileges, and must write no other
+// file, regardless of the record.
 func isSetting(path string) bool {
 	return path == filepath.Clean(path) && (strings.HasPrefix(path, procSys) || strings.HasPrefix(path, "sys/module/"))
 }

@@ -1,7 +1,6 @@
-// Package watch follows files and directories: it calls a function when something in them
-// may have changed, once the changes have paused. It stands below the root package. The
-// followers of the configuration file and of the manifest directory use it; they compare
-// content themselves, because an event is only a hint and may be missing.
+// Package watch follows files and directories: it calls a function when something in them may have changed, once the
+// changes have paused. The followers of the configuration file, the certificates and the manifest directory use it;
+// they compare content themselves, because an event is only a hint and may be missing.
 package watch
 
 import (
@@ -17,15 +16,13 @@ import (
 
 // Follower follows some paths. Its state belongs to the goroutine of Run.
 type Follower struct {
-	// Paths returns the directories and files to watch, as they are now. A directory
-	// shows its files: an editor that renames a new file over the old one would take
-	// a file's watch away with the old file.
+	// Paths returns the directories and files to watch, as they are now. The watch of a directory covers its files. A
+	// watch of a file would be lost when an editor renames a new file over it.
 	Paths func() []string
 	// Quiet is how long nothing must have happened before Look is called, because
 	// editors write in several steps. Limit bounds that wait from the first event.
 	Quiet, Limit time.Duration
-	// Look looks at the paths, at the start and after changes. It returns when to look
-	// again if nothing happens.
+	// Look looks at the paths. Run calls it at the start, after changes, and after the pause again if nothing happens.
 	Look func(Seen) (again time.Duration)
 
 	// notify is nil while nothing can be watched.
@@ -33,7 +30,7 @@ type Follower struct {
 	// first and last are the times of the events since the last look.
 	first, last time.Time
 	seen        Seen
-	// fault is what BeingWritten was last told, and since when it has been that.
+	// fault is the fault of the last call of BeingWritten, and since is when a call first had it.
 	fault string
 	since time.Time
 }
@@ -52,8 +49,8 @@ func Files(names func() []string, look func(now time.Time) (again time.Duration)
 	}
 }
 
-// BeingWritten reports whether a fault of the files is younger than Limit: a program may be writing them. An empty text
-// means that there is none. Look tells it the fault each time.
+// BeingWritten reports whether a fault of the files is younger than Limit, because a program may still be writing them.
+// Look calls it each time, with an empty text if there is no fault.
 func (f *Follower) BeingWritten(fault string, now time.Time) bool {
 	if fault != f.fault {
 		f.fault, f.since = fault, now
@@ -91,7 +88,7 @@ func (f *Follower) Run(ctx context.Context) {
 			f.unwatch()
 			f.touch(time.Now())
 		case <-next.C:
-			// Before looking, so that what happens next is an event.
+			// Watch before looking, so that later changes cause events.
 			f.seen.Unwatched = f.watch()
 			seen := f.seen
 			f.first, f.last, f.seen = time.Time{}, time.Time{}, Seen{}
@@ -121,8 +118,8 @@ func (f *Follower) pause(now time.Time, again time.Duration) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// watch watches the paths. Adding one that is watched already follows what is at the path
-// now. The error is the first path's that cannot be watched.
+// watch watches the paths. Adding one that is watched already follows what is at the path now. It returns the error of
+// the first path that cannot be watched.
 func (f *Follower) watch() (failed error) {
 	if f.notify == nil {
 		notify, err := fsnotify.NewWatcher()

@@ -1,14 +1,14 @@
 // Charts of the last minutes.
 import {el} from "./dom.js";
 
-// short says a number in at most five characters.
+// short formats a number in at most five characters.
 export function short(n) {
   if (n < 10) return String(Math.round(n * 10) / 10);
   const unit = Math.min(4, Math.floor(Math.log10(n) / 3)), value = n / 1000 ** unit;
   return `${value < 100 && unit ? value.toFixed(1) : Math.round(value)}${["", "k", "M", "G", "T"][unit]}`;
 }
 
-// amount says the bytes of an item of a list. Those of connections that began and ended between two readings are not known.
+// amount formats the bytes of an item of a list. Bytes of connections that lived only between two readings are unknown.
 export const amount = (i, n) => (i.bytesIn + i.bytesOut || !(i.connections + i.open) ? short(n) : "–");
 
 function shape(name, attributes) {

@@ -187,7 +187,7 @@ function choice(list) {
   return made;
 }
 
-// explain asks what becomes of a connection.
+// explain asks how a connection is handled.
 function explain(key, s) {
   if (explained.key !== key) Object.assign(explained, {key, answer: null, from: "", to: ""});
   const first = (s.frontends ?? []).find((f) => f.address);
@@ -206,7 +206,7 @@ function explain(key, s) {
   return [el("h3", {}, "Explain a connection"), form, said];
 }
 
-// becomes shows what becomes of a connection: the verdict, why, every outcome, and the rules.
+// becomes shows how a connection is handled: the verdict, why, every outcome, and the rules.
 function becomes(a) {
   if (a.error) return [el("p", {class: "note"}, a.error)];
   const made = [el("p", {}, el("b", {}, a.verdict), a.source ? `, and the receiver sees the address of ${a.source}` : "",

@@ -13,7 +13,7 @@ export function el(name, attributes = {}, ...children) {
 }
 
 // fill gives an element its children. Elements without a difference stay, so that a click, the focus or a marked text
-// in them survives. Their listeners stay as well: what has listeners of its content is not filled.
+// in them survives. Their listeners stay as well, so do not fill elements whose listeners depend on their content.
 export function fill(box, ...children) {
   const made = [...el("div", {}, ...children).childNodes];
   made.forEach((child, i) => {
@@ -37,13 +37,13 @@ export function table(headings, rows) {
     })))));
 }
 
-// state shows a state as a coloured word.
+// state shows a state as a colored word.
 export function state(name) {
   const kinds = {applied: "good", pending: "wait", shadowed: "wait"};
   return el("span", {class: kinds[name] ?? "bad"}, name);
 }
 
-// micros says a duration in three digits, with a unit that suits it.
+// micros formats a duration in three digits, with a unit that suits it.
 export function micros(n) {
   if (n === undefined || n === null) return "–";
   if (n < 1000) return `${n} µs`;
@@ -51,10 +51,10 @@ export function micros(n) {
   return n < 999500000 ? `${(n / 1e6).toPrecision(3)} s` : `${Math.round(n / 6e7)} min`;
 }
 
-// many says a number of things.
+// many formats a number of things.
 export const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 
-// age says how long ago a moment was, by the server's clock.
+// age formats how long ago a moment was, by the server's clock.
 export function age(moment, now) {
   if (!moment) return "–";
   const s = Math.max(0, (Date.parse(now) - Date.parse(moment)) / 1000);

@@ -11,7 +11,7 @@ export const model = {
 
 const patience = 25000, updatePatience = 10000;
 
-// question asks the server. An error says what it said. A server that hangs is an error.
+// question queries the server. An error contains the server's message. A server that hangs is an error.
 export async function question(path, timeout = patience) {
   const answer = await fetch(`${api}/${path}`, {cache: "no-store", signal: AbortSignal.timeout(timeout)});
   const text = await answer.text();
@@ -25,20 +25,20 @@ export async function question(path, timeout = patience) {
   return made;
 }
 
-// measured asks for traffic. What this mode does not count becomes a note; after another error the earlier answer
-// stays.
+// measured asks for traffic. If this mode does not count it, the result is a note; after another error, it is the
+// earlier answer.
 export async function measured(path, before) {
   try { return await question(path); }
   catch (error) { return before && error.status !== 404 ? before : {note: error.message}; }
 }
 
-// states are those that a search takes, the most common first. The last one is about endpoints.
+// states are the states in a search, the most common first. The last one is about endpoints.
 export const states = {
   applied: {text: "applied", kind: "good"}, pending: {text: "pending", kind: "wait"}, shadowed: {text: "shadowed", kind: "wait"},
   held: {text: "held", kind: "bad"}, "no-endpoints": {text: "without endpoints", kind: "wait"},
 };
 
-// statesOf returns the states of a row, as a search names them. The endpoints of a pending one are not known.
+// statesOf returns the states of a row, as a search names them. The endpoints of a pending Service are unknown.
 export function statesOf(row) {
   const [state] = row.state.split(" ("); // the reason follows
   return row.endpoints || state === "pending" ? [state] : [state, "no-endpoints"];
@@ -46,7 +46,7 @@ export function statesOf(row) {
 
 export const keyOf = (s) => `${s.namespace}/${s.name}`;
 
-// update asks for what has changed. It returns the keys that did, and whether everything is new.
+// update asks for changes. It returns the keys of changed Services, and whether everything is new.
 export async function update() {
   const since = new URLSearchParams({epoch: model.epoch, since: model.revision});
   const answer = await question(`changes?${since}`, updatePatience);

@@ -29,7 +29,7 @@ const both = (r) => r.p50Micros ? `p50 ${micros(r.p50Micros)}, p99 ${micros(r.p9
 function changes(s) {
   const {counts, stepSeconds, ...r} = s.activity.changes, sum = (field) => (s.domains ?? []).reduce((n, d) => n + d[field], 0);
   const oldest = (s.domains ?? []).map((d) => d.oldestPending).filter(Boolean).sort()[0], a = s.actors;
-  // The last step is not over.
+  // The last step is still in progress.
   const points = counts.slice(0, -1).map((n, i) => [(counts.length - 1 - i) * stepSeconds, n / stepSeconds]);
   return card("changes", "Changes", chart("Applied per second", points, {current: r.perSecond}),
     line("From receipt to kernel: ", el("b", {}, both(r))),

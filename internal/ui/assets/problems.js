@@ -11,7 +11,7 @@ function folded(findings) {
     unhealthy: all.some((f) => f.unhealthy), services: [...new Set(all.flatMap((f) => f.services ?? []))]}));
 }
 
-// searches are those that find the Services of a finding; others is a link to them.
+// searches find the Services of a finding; others is a link to such a search.
 const searches = {shadowed: "state:shadowed", quarantined: "state:held", parked: "state:held", "too-large": "state:held"};
 const others = (n, search) => (search ? el("a", {href: `#?${search}`}, `and ${n} more`) : `and ${n} more`);
 
