@@ -48,7 +48,7 @@ var Exposures = []Exposure{
 	{PathFlows, "", "records of connections, with addresses of clients", Authorized},
 	{PathEndpoints, "", "endpoints of one Service, and why they are used or not", Local},
 	{PathAllEndpoints, "", "the same for all Services", Local},
-	{PathConnections, "", "open connections (userspace mode), with addresses of clients", Local},
+	{PathConnections, "", "open connections, with addresses of clients", Local},
 	{PathHistory, "", "traffic of the last minutes", Local},
 	{PathNames, "", "names of Services", Local},
 	{PathEvents, "", "events with names of Services and errors", Local},
