@@ -15,8 +15,8 @@ type Balancer interface {
 	Targets(client netip.AddrPort) []netip.AddrPort
 	// Keeps reports whether a client's UDP session stays with its target.
 	Keeps(client netip.Addr, target netip.AddrPort) bool
-	// Preface returns what a target is sent before the client's first byte; nil for nothing. The
-	// client has connected to the address at. TCP only.
+	// Preface returns the bytes that a target gets before the client's first byte; nil for none. The
+	// client connected to the address at. TCP only.
 	Preface(client, at netip.AddrPort) []byte
 	// Connected is called for each new connection or session. The relay calls ended when it has ended.
 	Connected(c *Connection) (ended func())

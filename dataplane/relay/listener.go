@@ -143,7 +143,7 @@ func isOneOf(err error, kinds []error) bool {
 	return false
 }
 
-// Bounds of the pause after a passing error, which doubles each time.
+// Limits of the pause after a passing error, which doubles each time.
 const (
 	pauseMin = 5 * time.Millisecond
 	pauseMax = time.Second

@@ -23,7 +23,7 @@ const (
 	// The last 1/reservePart of all slots is for budgets that have fewer than fewMax slots, and less
 	// than 1/fewPart of their limit.
 	fewMax, fewPart, reservePart = 16, 16, 10
-	// candidatesMax bounds how many slots are looked at to find the one to replace.
+	// candidatesMax limits how many slots leastActive compares.
 	candidatesMax = 16
 )
 

@@ -114,7 +114,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Relay is what all listeners of one owner share. Any goroutine may use it.
+// Relay forwards connections and sessions for all listeners of one owner. Any goroutine may use it.
 type Relay struct {
 	*sockets
 	tasks *tasks
