@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// clientsMax bounds the clients that a Service port remembers for affinity.
+// clientsMax limits the clients that a Service port remembers for affinity.
 const clientsMax = 1 << 16
 
 // affinity remembers the endpoints of clients. At clientsMax it forgets the client whose last connection is

@@ -263,7 +263,7 @@ func (b *balancer) avoided(at netip.AddrPort, now time.Time) bool {
 	return f.times >= failuresMax && now.Before(f.until)
 }
 
-// Preface returns the header of the PROXY protocol, if the Service asks for it.
+// Preface returns the header of the PROXY protocol, if the Service has it enabled.
 func (b *balancer) Preface(client, at netip.AddrPort) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

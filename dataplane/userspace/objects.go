@@ -43,7 +43,7 @@ func addressObject(addr netip.Addr) dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: containerAddress, Name: addr.String()}, Kind: dataplane.Element}
 }
 
-// parseAddress returns the address that an identity stands for.
+// parseAddress returns the address in an identity.
 func parseAddress(id dataplane.ID) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(id.Name)
 	if err != nil {
@@ -57,7 +57,7 @@ func healthObject(port uint16) dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: containerHealth, Name: strconv.Itoa(int(port))}, Kind: dataplane.Element}
 }
 
-// parseHealth returns the port that an identity stands for.
+// parseHealth returns the port in an identity.
 func parseHealth(id dataplane.ID) (uint16, error) {
 	port, err := strconv.ParseUint(id.Name, 10, 16)
 	if err != nil {

@@ -36,7 +36,7 @@ type Registry struct {
 // shards is large enough that a shard has about 2,048 entries at the highest limits of a process.
 const shards = 64
 
-// PortID is a Service port in one family. Its zero value stands for a listener of no Service.
+// PortID identifies a Service port in one family. The zero value is for a listener that belongs to no Service.
 type PortID struct {
 	Service  service.Key
 	Name     string

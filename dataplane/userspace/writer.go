@@ -197,7 +197,7 @@ func (w *Writer) accepts(id dataplane.ID) error {
 	return nil
 }
 
-// addresses adds the wanted addresses, or removes the unwanted ones.
+// addresses adds the batch's new addresses, or removes its removed ones.
 func (a *attempt) addresses(ctx context.Context, adding bool) error {
 	var changed []*dataplane.Change
 	var addrs []netip.Addr
