@@ -114,7 +114,7 @@ func (e *Exec) Accounting(ctx context.Context) error {
 	return err
 }
 
-// NoAccountingError says why rules cannot count in accounting objects.
+// NoAccountingError describes why rules cannot count in accounting objects.
 type NoAccountingError struct {
 	What string
 	Err  error

@@ -21,7 +21,7 @@ type counted struct {
 	// frontends has the frontend of each service port, by render.PortOf. Only the reading goroutine uses it.
 	frontends map[string]service.Frontend
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// last has the counts of the last reading, by chain, without zeros and without chains that were written since.
 	// The inner maps never change.
 	last counts

@@ -25,7 +25,7 @@ type counter struct {
 	packets uint64
 }
 
-// at returns what the rule of a chain counts connections or refusals for.
+// at returns the place for which a rule of a chain counts connections or refusals; false if it counts neither.
 func (c *counter) at(chain dataplane.ID) (at place, counts bool) {
 	what, nodePorts := render.CountedIn(chain)
 	switch what {

@@ -28,7 +28,7 @@ type Detection struct {
 	Unused string
 }
 
-// Auto asks Detect to choose.
+// Auto makes Detect choose.
 const Auto = "auto"
 
 // Detect chooses the variant for all families of the node, as the wrappers in kube-proxy's image do
@@ -241,7 +241,7 @@ func FindFormer(ctx context.Context) []Former {
 }
 
 // choose decides between the variants that can be used. usual is the variant of the iptables in
-// PATH, if known; missing says why the others cannot be used.
+// PATH, if known; missing is the reason why the others cannot be used.
 func choose(want string, found []holding, usual Variant, missing error) (Detection, error) {
 	candidates := slices.DeleteFunc(slices.Clone(found), func(h holding) bool { return want != Auto && want != string(h.variant) })
 	if len(candidates) == 0 {
@@ -278,7 +278,7 @@ func (h holding) score(usual Variant) []int {
 	}
 }
 
-// reason says why a variant was chosen.
+// reason describes why a variant was chosen.
 func reason(want string, chosen holding, found []holding, usual Variant) string {
 	const balanced = "neither variant holds more rules of Kubernetes, and "
 	switch {

@@ -34,7 +34,7 @@ import (
 type Exec struct {
 	family   service.Family
 	programs programs
-	// waitSeconds bounds the wait for the lock, per table.
+	// waitSeconds limits the wait for the lock, per table.
 	waitSeconds int
 	// started is called with the ID of each process that may change something.
 	started func(pid int)
@@ -42,12 +42,12 @@ type Exec struct {
 
 var _ Tool = (*Exec)(nil)
 
-// ExecConfig says which programs an Exec runs. Zero values are the default.
+// ExecConfig selects the programs that an Exec runs. Zero values are the default.
 type ExecConfig struct {
 	Family service.Family
 	// Variant must be Legacy or NFT; see [Detect].
 	Variant Variant
-	// LockWait bounds the wait for the xtables lock, per table of an input, in whole seconds,
+	// LockWait limits the wait for the xtables lock, per table of an input, in whole seconds,
 	// rounded up. Default 5 s.
 	LockWait time.Duration
 }
@@ -83,7 +83,7 @@ func (e *Exec) Announced() bool { return e.programs.variant == NFT }
 func (e *Exec) OnStart(started func(pid int)) { e.started = started }
 
 // Restore runs iptables-restore --noflush. It passes no --counters: the flag makes the program
-// use the counters in the input, of which ours has none. Without the flag, rules in chains that
+// use the counters in the input, which has none. Without the flag, rules in chains that
 // the input does not name keep their counters (TestKernelWriter_CountersSurvive). The policy counters of
 // built-in chains do not survive in the legacy variant, with the flag or without, after any
 // change of such a table by any program (seen with 1.8.9).

@@ -41,8 +41,8 @@ type programs struct {
 // version of the programs, or of the kernel.
 type version [3]int
 
-// versionMin is the first whose iptables-restore waits for the lock for a given time. It also
-// knows --random-fully.
+// versionMin is the first version whose iptables-restore waits for the lock for a given time. It
+// also supports --random-fully.
 var versionMin = version{1, 6, 2}
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
@@ -125,7 +125,7 @@ func baseName(family service.Family) string {
 // versionTimeout limits a program's --version, which takes 2 ms.
 const versionTimeout = 10 * time.Second
 
-// programsNamed looks up the three programs of one name and asks the first for its version.
+// programsNamed looks up the three programs of one name and reads the version of the first.
 func programsNamed(ctx context.Context, name string, waitSeconds int) (found programs, err error) {
 	for _, p := range []struct {
 		path *string
@@ -272,8 +272,8 @@ func EnsureRouteLocalnet(s Sysctls, protect func() error) (changed bool, err err
 	return s.Ensure(RouteLocalnet, "1", AdviceRouteLocalnet)
 }
 
-// TCPBeLiberal reports whether conntrack accepts TCP packets outside the window; rules must not drop
-// them then. If the kernel has not loaded conntrack yet, its default applies: false.
+// TCPBeLiberal reports whether conntrack is liberal with TCP packets that it would find invalid; then no rule
+// may drop invalid packets. If the kernel has not loaded conntrack yet, its default applies: false.
 func TCPBeLiberal(s Sysctls) (bool, error) {
 	value, err := s.Read(tcpBeLiberal)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -128,7 +128,7 @@ func (m *meter) lower(before counts, written map[dataplane.ID]bool) bool {
 	return false
 }
 
-// subject returns what the rule of a chain counts.
+// subject returns the subject for which a rule of a chain counts.
 func (m *meter) subject(chain dataplane.ID, at place) subject {
 	what, _ := render.CountedIn(chain)
 	switch {

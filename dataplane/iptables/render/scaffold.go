@@ -49,7 +49,7 @@ func (r *Renderer) postrouting() []string {
 }
 
 // forward accepts Service traffic even if the policy of FORWARD is DROP. It drops INVALID packets because
-// conntrack does not translate them: if such a packet reaches a pod, the pod's kernel resets the
+// conntrack does not translate them: if such a packet reached a pod, the kernel would reset the
 // connection. Most packets belong to a connection, so their rule comes first. The order has no other
 // effect, because a packet has one state.
 func (r *Renderer) forward() []string {
