@@ -73,7 +73,7 @@ func untouched(batch *dataplane.Batch, outcome dataplane.Outcome, err error) dat
 	return dataplane.Receipt{Outcome: outcome, Certain: certain, Err: err}
 }
 
-// outcomeOf returns what an error about one object means for the batch.
+// outcomeOf returns the outcome of a batch with an error about one object.
 func outcomeOf(err error) dataplane.Outcome {
 	switch {
 	case err == nil:

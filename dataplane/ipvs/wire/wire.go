@@ -32,7 +32,7 @@ import (
 // the socket, because a late answer could be taken for that of a later request.
 var ErrUnanswered = netlink.ErrUnanswered
 
-// NotSentError means that a request was not sent to the kernel, so that nothing changed.
+// NotSentError means that the kernel did not receive a request, so that nothing changed.
 type NotSentError = netlink.NotSentError
 
 // Unknown reports whether the result of a request is unknown.
