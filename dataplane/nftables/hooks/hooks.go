@@ -39,7 +39,7 @@ func (h *Holder) Keep(ctx context.Context, families []service.Family) (err error
 			continue
 		}
 		if t != nil {
-			_ = t.Close() // its table is already incomplete
+			_ = t.Close() // a new table replaces it
 		}
 		added, failed := owned.Add(family, tablePrefix, tableComment, fill)
 		h.tables[family], err = added, errors.Join(err, failed)

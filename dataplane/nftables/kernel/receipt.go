@@ -58,7 +58,7 @@ func (e *unfinishedError) Error() string {
 // Unwrap returns the cause.
 func (e *unfinishedError) Unwrap() error { return e.cause }
 
-// account turns a failure into a receipt: its kind, and what is in the kernel now.
+// account fills the receipt after a failure: the outcome, and the objects whose state is certain.
 func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
 	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.Family, failure)
 	var rejected *rejectedError

@@ -146,7 +146,7 @@ func init() {
 	}
 }
 
-// The containers of elements and what their elements refer to, allocated once.
+// The containers of elements and the references of their elements, allocated once.
 var (
 	containers = map[string]string{}
 	setLinks   = map[string]*dataplane.Links{}

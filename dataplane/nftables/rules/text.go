@@ -30,7 +30,7 @@ func (r *Rule) Text(family service.Family) (string, error) {
 	return strings.Join(p.words, " "), nil
 }
 
-// printer tracks what expressions load into registers.
+// printer tracks the values that expressions load into registers.
 type printer struct {
 	h     *Header
 	words []string
@@ -75,7 +75,7 @@ func (p *printer) takeMapped() (mapped string, err error) {
 	return mapped, nil
 }
 
-// expr prints one expression, or notes what it loads.
+// expr prints one expression, or notes the value that it loads.
 func (p *printer) expr(e Expr) error {
 	switch e := e.(type) {
 	case *Load, *Meta, *Conn, *ConnOriginal, *Fib, *Number:
