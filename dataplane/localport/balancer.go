@@ -55,9 +55,9 @@ func parseBody(text string) (t targets, err error) {
 	return t, nil
 }
 
-// balancer picks one of the targets at random for each client. With an affinity, all clients share one
-// target, because the rules of a node port see all of them as one client, too: this node. In everything
-// but the choice it is relay.Fixed.
+// balancer picks one of the targets at random for each client. With affinity, all clients share one
+// target, because the rules of a node port also see all of them as one client: this node. Except for
+// the choice of a target, it behaves as relay.Fixed.
 type balancer struct {
 	relay.Fixed
 	targets
@@ -67,7 +67,7 @@ type balancer struct {
 	until  time.Time
 }
 
-// newBalancer returns a balancer. It keeps the pinned target of a former one, which may be nil.
+// newBalancer returns a balancer. It keeps the pinned target of the previous one, which may be nil.
 func newBalancer(t targets, former *balancer) *balancer {
 	b := &balancer{targets: t}
 	if former != nil && former.affinity == t.affinity {

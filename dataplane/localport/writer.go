@@ -1,21 +1,21 @@
-// Package localport lets node ports answer on 127.0.0.1 and ::1 where the kernel's rules cannot: it
-// listens there and forwards to the node's own node port, where the rules of another domain choose
-// endpoints and remember clients. A change of endpoints therefore changes nothing here. If node ports
-// answer at no other address, it forwards to the endpoints themselves. It owns these listeners and their connections. internal/daemon/backend builds one domain per family from
-// it in nftables mode.
+// Package localport serves node ports on 127.0.0.1 and ::1, where the kernel's rules cannot: it listens there and
+// forwards to the node port at the node's address, where the rules of another domain choose endpoints and
+// remember clients. A change of endpoints therefore changes nothing here. If node ports answer at no other address,
+// it forwards to the endpoints. It owns these listeners and their connections. In nftables mode,
+// internal/daemon/backend builds one domain per family from it.
 //
 //	client ──► 127.0.0.1:30080 ──► this process ──► 192.0.2.10:30080 ──► rules ──► endpoint
 //	                 listener          (copies)       the node's own address
 //
-// A listener is an object: [Renderer] says which are wanted, [Writer] opens, retargets and closes
-// them, by package listeners. The reasons and the drawbacks are in docs/adr/0007-localhost-node-ports.md.
+// A listener is an object: [Renderer] renders the desired ones; [Writer], with package listeners, opens, retargets and
+// closes them. docs/adr/0007-localhost-node-ports.md describes the reasons and the drawbacks.
 //
 // When a listener changes, traffic behaves as under the kernel's rules:
 //
-//   - retargeted (the node's address has changed): open TCP connections keep their target; a UDP
-//     session moves with the client's next datagram;
-//   - removed: new clients are refused immediately; open TCP connections go on until they end, as
-//     translated ones do; UDP sessions end, as stale UDP flows are cut;
+//   - retargeted (the node's address changed): open TCP connections keep their target; a UDP session
+//     moves to the new target with the client's next datagram;
+//   - removed: the host refuses new clients immediately; open TCP connections continue until they end,
+//     like connections that the kernel translates; UDP sessions end, as Sluice deletes stale UDP flows;
 //   - the process ends, or [Writer.Close]: everything ends.
 package localport
 
@@ -28,7 +28,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Config tunes a Writer. The defaults hold for each writer, that is for each family.
+// Config tunes a Writer. Its limits apply to each writer, that is, to each family separately.
 type Config = relay.Config
 
 // Writer writes the listeners of one family. It implements [dataplane.Writer] and
@@ -36,7 +36,7 @@ type Config = relay.Config
 type Writer struct {
 	*listeners.Set[targets]
 	relay *relay.Relay
-	// sockets is where Close leaves the listening ones for a successor; nil for nowhere.
+	// sockets receives copies of the listening sockets from Close, for the next writer; may be nil.
 	sockets *relay.Sockets
 }
 
@@ -45,7 +45,7 @@ var (
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
-// NewWriter returns a writer for one family. Close ends what it has started.
+// NewWriter returns a writer for one family, which runs until Close.
 func NewWriter(family service.Family, config Config) *Writer {
 	w := &Writer{relay: relay.New(config), sockets: config.Sockets}
 	w.Set = listeners.New(w.relay, func(p relay.Place, body string) (targets, error) {
@@ -58,10 +58,10 @@ func NewWriter(family service.Family, config Config) *Writer {
 }
 
 // Close ends all listeners, connections and sessions and waits for their end. After it, nothing can
-// be opened. Listening sockets go to Config.Sockets, if there are any.
+// be opened. If Config.Sockets is set, Close puts copies of the listening sockets there.
 func (w *Writer) Close() error {
 	if w.sockets != nil {
-		w.relay.Each(func(l *relay.Listener) { _ = l.Share(w.sockets) }) // the successor opens others
+		w.relay.Each(func(l *relay.Listener) { _ = l.Share(w.sockets) }) // if it fails, the next writer opens one
 	}
 	w.relay.Close()
 	return nil
@@ -92,8 +92,8 @@ func (l *listener) Change(to targets) error {
 // Retire closes the socket. TCP connections continue, UDP sessions end.
 func (l *listener) Retire() { l.Close() }
 
-// Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has
-// no ::1. The function inside is that of Config; nil means the process's own namespace.
+// Probe returns an error if listening on a family's loopback address fails, for example because a host without
+// IPv6 has no ::1. The function inside is as in Config; nil means the network namespace of the process.
 func Probe(family service.Family, inside func(func() error) error) error {
 	if err := relay.Probe(loopback[family], inside); err != nil {
 		return fmt.Errorf("node ports on %s: %w", loopback[family], err)

@@ -10,24 +10,24 @@ type Balancer interface {
 	// Budget returns the budget that the next client counts against; nil for the listener's own part of
 	// the relay's pools.
 	Budget() *Budget
-	// Targets returns where to connect a client, in the order to try. Without any, a connection
-	// is reset and a datagram dropped.
+	// Targets returns where to connect a client, in the order to try. If it returns none, the relay
+	// resets the connection or drops the datagram.
 	Targets(client netip.AddrPort) []netip.AddrPort
 	// Keeps reports whether a client's UDP session stays with its target.
 	Keeps(client netip.Addr, target netip.AddrPort) bool
-	// Preface returns what a target is sent before the client's first byte; nil for nothing. The
-	// client has connected to the address at. TCP only.
+	// Preface returns the bytes that a target gets before the client's first byte; nil for none. The
+	// client connected to the address at. TCP only.
 	Preface(client, at netip.AddrPort) []byte
-	// Connected is told of a connection or session. Ended is called once it has ended.
+	// Connected is called for each new connection or session. The relay calls ended when it has ended.
 	Connected(c *Connection) (ended func())
-	// Failed is told that a target has refused a client, has not answered, or must not be dialed
-	// (*DeniedError). Again says that another one is tried.
+	// Failed is called when a target refused a client, did not answer, or must not be dialed
+	// (*DeniedError). If again is set, the relay tries another target.
 	Failed(target netip.AddrPort, err error, again bool)
-	// Refused is told that a client of a listener at an address was not served, or that its session was replaced.
+	// Refused is called when a client of the listener at an address was not served, or its session was replaced.
 	Refused(client, at netip.AddrPort, why Refusal)
 }
 
-// Fixed is a balancer with one target. Open connections keep a former one.
+// Fixed is a balancer with one target. If another Fixed replaces it, open TCP connections keep the old target.
 type Fixed netip.AddrPort
 
 // Budget implements Balancer, as do the others.
@@ -42,7 +42,7 @@ func (Fixed) Refused(_, _ netip.AddrPort, _ Refusal)           {}
 // choice contains the current balancer of a listener.
 type choice struct {
 	now atomic.Pointer[Balancer]
-	// own is the listener's part of a pool of the relay.
+	// own is the listener's budget in a pool of the relay, for a balancer without a budget.
 	own *Budget
 }
 

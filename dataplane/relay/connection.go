@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Refusal says why a client was not served.
+// Refusal is the reason why a client was not served.
 type Refusal uint8
 
 // The refusals.
@@ -16,13 +16,13 @@ const (
 	ClientFull Refusal = iota
 	PartFull
 	TotalFull
-	// Unreachable: no target has accepted.
+	// Unreachable: no target accepted.
 	Unreachable
-	// NoTarget: the balancer has none for this client.
+	// NoTarget: the balancer has no target for this client.
 	NoTarget
-	// Replaced: a UDP session has ended to make room for another client's.
+	// Replaced: a UDP session ended to make room for another one.
 	Replaced
-	// Refusals is the number of them.
+	// Refusals is the number of reasons.
 	Refusals
 )
 
@@ -46,10 +46,10 @@ type Connection struct {
 	stats *Bytes
 }
 
-// Bytes are payload that was passed on. Any goroutine may use it.
+// Bytes counts the payload that was passed on. Any goroutine may use it.
 type Bytes struct{ ToTargets, ToClients atomic.Uint64 }
 
-// toTarget and toClient count what was passed on.
+// toTarget and toClient count the payload of one read.
 func (c *Connection) toTarget(n int) {
 	for _, b := range [...]*Bytes{&c.Bytes, c.Also, c.stats} {
 		if b != nil {

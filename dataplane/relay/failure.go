@@ -26,7 +26,7 @@ func ParsePlace(text string) (Place, error) {
 	return p, nil
 }
 
-// DeniedError says that there must be no connection to a target (Config.MayDial).
+// DeniedError means that a target must not be dialed (Config.MayDial).
 type DeniedError struct {
 	Target netip.AddrPort
 	Err    error
@@ -38,7 +38,7 @@ func (e *DeniedError) Error() string { return fmt.Sprintf("dial %s: %v", e.Targe
 // Unwrap returns the reason.
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// check returns an error if there must be no connection to a target.
+// check returns an error if a target must not be dialed.
 func (s *sockets) check(target netip.AddrPort) error {
 	if err := s.mayDial(target.Addr().Unmap()); err != nil {
 		return &DeniedError{target, err}

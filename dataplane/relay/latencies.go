@@ -16,7 +16,7 @@ var LatencyBounds = func() (bounds [21]float64) {
 
 // Latencies is a histogram. Any goroutine may use it; the zero value is ready.
 type Latencies struct {
-	// counts has what is above all bounds last.
+	// counts has one element per bucket. The last counts durations above all bounds.
 	counts [len(LatencyBounds) + 1]atomic.Uint64
 	nanos  atomic.Int64
 }
@@ -26,7 +26,7 @@ func (l *Latencies) observe(d time.Duration) {
 	l.nanos.Add(int64(d))
 }
 
-// AddTo adds up histograms: the counts of the buckets, the last of which has no bound, and the sum.
+// AddTo adds the histogram to counts and sum. The last element of counts is for durations above all bounds.
 func (l *Latencies) AddTo(counts *[len(LatencyBounds) + 1]uint64, sum *time.Duration) {
 	for i := range l.counts {
 		counts[i] += l.counts[i].Load()

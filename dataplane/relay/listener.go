@@ -18,7 +18,7 @@ import (
 )
 
 // Listener is one open socket and, once started, the goroutine that serves it. Its owner opens,
-// starts and closes it; any goroutine may ask Alive.
+// starts and closes it; any goroutine may call Alive.
 type Listener struct {
 	place  Place
 	relay  *Relay
@@ -42,7 +42,7 @@ type server interface {
 	control(func(fd uintptr)) error
 }
 
-// Options are those of one listener.
+// Options configure one listener.
 type Options struct {
 	Balancer Balancer
 	// Control, if set, prepares the socket before it is bound.
@@ -71,7 +71,7 @@ func (r *Relay) Open(p Place, o Options) (*Listener, error) {
 // Place returns where it listens.
 func (l *Listener) Place() Place { return l.place }
 
-// Alive reports whether it serves clients, or will once started.
+// Alive reports whether the listener serves clients, or will do so once started.
 func (l *Listener) Alive() bool { return l.alive.Load() }
 
 // Use replaces the balancer. Open connections report their end to the previous one. The new one decides
@@ -117,12 +117,12 @@ func (l *Listener) closeSocket() {
 	l.closing.Do(func() {
 		l.relay.listeners.Delete(l)
 		l.relay.places.remove(l)
-		_ = l.server.Close() // what was received has been passed on
+		_ = l.server.Close() // everything received has been passed on
 	})
 }
 
-// passing errors of accepting a client may be over soon: nothing is wrong with the socket
-// (accept(2)).
+// passing are temporary errors of accepting a client: the socket itself still works (accept(2)),
+// so the server tries again.
 var passing = []error{
 	unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.EINTR,
 }
@@ -143,7 +143,7 @@ func isOneOf(err error, kinds []error) bool {
 	return false
 }
 
-// Bounds of the pause after a passing error, which doubles each time.
+// Limits of the pause after a passing error, which doubles each time.
 const (
 	pauseMin = 5 * time.Millisecond
 	pauseMax = time.Second
@@ -174,7 +174,7 @@ type sockets struct {
 	inside      func(func() error) error
 	dialTimeout time.Duration
 	mayDial     func(netip.Addr) error
-	// waiting are the sockets of a former owner; nil for none.
+	// waiting are the sockets of the previous owner; nil for none.
 	waiting *Sockets
 }
 
@@ -249,7 +249,7 @@ func (s *sockets) dialTCP(ctx context.Context, target netip.AddrPort, timeout ti
 	})
 }
 
-// dialUDP opens a socket that talks to the target alone. It sends nothing.
+// dialUDP opens a socket that is connected to the target. It sends nothing.
 func (s *sockets) dialUDP(target netip.AddrPort) (*net.UDPConn, error) {
 	if err := s.check(target); err != nil {
 		return nil, err
@@ -269,8 +269,8 @@ func open[T any](s *sockets, f func() (T, error)) (socket T, err error) {
 	return socket, err
 }
 
-// Probe returns an error if listening on an address, over TCP or UDP, fails. Inside is that of
-// Config.
+// Probe returns an error if listening on an address, over TCP or UDP, fails. The function inside is
+// as in Config.
 func Probe(addr netip.Addr, inside func(func() error) error) error {
 	s := &sockets{inside: Config{Inside: inside}.withDefaults().Inside}
 	at := netip.AddrPortFrom(addr, 0)

@@ -2,11 +2,11 @@ package relay
 
 import "sync"
 
-// Places are those of the open listeners of relays that serve the same host. The zero value has
-// none. Any goroutine may use it.
+// Places are the addresses of all open listeners of the relays that serve the same host. The zero
+// value has none. Any goroutine may use it.
 //
-// A datagram whose source is one of them was invented: this process sends from there to clients
-// alone. Answered, it would come back as the next question.
+// A datagram whose source is one of them is forged, because listeners send to clients only. If a
+// listener replied to it, the reply would arrive at a listener as the next request, without end.
 type Places struct{ listeners sync.Map }
 
 func (p *Places) add(l *Listener)    { p.listeners.Store(l.place, l) }

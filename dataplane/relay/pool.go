@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// Limits are those of a Pool. Zero means no limit.
+// Limits are the limits of a Pool. Zero means no limit.
 type Limits struct {
 	// Total is how many slots there are, and PerBudget how many of them one budget may have.
 	Total, PerBudget int
-	// PerClient is how many one client address may have over all budgets. The addresses of an IPv6
-	// /64 may have prefixFactor times as many together: a host may use all of them, and the pods of
-	// a node share one. All loopback addresses count as one.
+	// PerClient is how many slots one client address may have over all budgets. The addresses of an
+	// IPv6 /64 may together have prefixFactor times as many: one host may use a whole /64, but the
+	// pods of a node share one, too. All IPv4 loopback addresses count as one.
 	PerClient int
 }
 
 const (
-	// prefixFactor is how many times the slots of one address those of its IPv6 /64 may have.
+	// An IPv6 /64 may have prefixFactor times as many slots as one address.
 	prefixFactor = 8
-	// A budget with fewer than fewMax slots, or a fewPart of what it may have, may take the last
-	// reservePart of all slots.
+	// The last 1/reservePart of all slots is for budgets that have fewer than fewMax slots, and less
+	// than 1/fewPart of their limit.
 	fewMax, fewPart, reservePart = 16, 16, 10
-	// candidatesMax bounds how many slots are looked at to find the one to replace.
+	// candidatesMax limits how many slots leastActive compares.
 	candidatesMax = 16
 )
 
-// Pool bounds what is open at the same time: in all, for each Budget, and for each client address. A slot
-// is for something that stays until it ends, or for an occupant, which a new one may replace. Any
-// goroutine may use it.
+// Pool limits how many slots are taken at the same time: in total, by each Budget, and by each client address.
+// A slot stays taken until Release, unless its holder is an occupant, which a new occupant may replace.
+// Any goroutine may use it.
 //
-// The lock guards the fields of the pool, its budgets and slots, never a call that can block. No
-// operation walks over slots or clients; the number of budgets counts with its logarithm.
+// The lock guards the fields of the pool, its budgets and slots; no call that can block is made under it.
+// No operation iterates over all slots or clients; its cost grows with the logarithm of the number of budgets.
 type Pool struct {
 	mu      sync.Mutex
 	limits  Limits
@@ -44,44 +44,43 @@ type Pool struct {
 	steps int
 }
 
-// Budget is the part of a pool of one holder: a Service, or a listener. Any goroutine may use it.
+// Budget counts the slots of one holder in a pool: a Service, or a listener. Any goroutine may use it.
 type Budget struct {
 	pool *Pool
 	group
-	// rank is where it is in the ranking, as long as it has slots.
+	// rank is the budget's index in the ranking, as long as it has slots.
 	rank int
 }
 
 // group counts the slots of a budget or a client.
 type group struct {
 	used int
-	// recent has the slots with an occupant, in the order of their last move to the front, the
-	// latest first.
+	// recent has the slots with an occupant. touch moves a slot to the front.
 	recent list.List
 }
 
 // Slot is one place in a pool. The zero value is not taken.
 type Slot struct {
-	// pool is nil until the slot is taken, and budget unless it is.
+	// pool is nil until the slot is first taken. budget is nil whenever the slot is not taken.
 	pool   *Pool
 	budget *Budget
 	by     occupant
 	in     []seat
 }
 
-// seat is where a slot is in one group. The prefix of a client is zero if it is the group of the
-// budget.
+// seat is the position of a slot in one group: that of its budget, for which the prefix is zero, or
+// that of a prefix of its client.
 type seat struct {
 	prefix netip.Prefix
 	group  *group
 	at     *list.Element
 }
 
-// occupant is what a new one may replace.
+// occupant is a holder of a slot that a new occupant may replace.
 type occupant interface {
 	// lastActive is called under the lock of the pool.
 	lastActive() time.Time
-	// evict ends it. Its slot is another's already.
+	// evict ends the occupant. A new occupant already has its slot.
 	evict()
 }
 
@@ -90,7 +89,7 @@ func NewPool(limits Limits) *Pool {
 	return &Pool{limits: limits, clients: make(map[netip.Prefix]*group)}
 }
 
-// Budget returns a part of the pool for another holder.
+// Budget returns a new budget of the pool, for one more holder.
 func (p *Pool) Budget() *Budget { return &Budget{pool: p} }
 
 // LimitClients changes how many slots one client may have. Slots that are taken stay.
@@ -123,9 +122,9 @@ func (b *Budget) Acquire(s *Slot, client netip.Addr) (why Refusal, ok bool) {
 	return 0, true
 }
 
-// takeFor takes a slot for an occupant. At a limit it replaces the least active occupant of the
-// same client, or of the same budget, or of the budget that has most. The caller evicts those. It
-// reports false if there is none to replace.
+// takeFor takes a slot for an occupant. At a limit it replaces the least active occupant: of the client, of
+// the budget, or, at the limit of the pool, of the budget with the most slots. The caller must evict the
+// replaced occupants. It returns false if there is none to replace.
 func (b *Budget) takeFor(s *Slot, client netip.Addr, by occupant) (replaced []occupant, ok bool) {
 	p, prefixes := b.pool, prefixesOf(client)
 	p.mu.Lock()
@@ -138,13 +137,13 @@ func (b *Budget) takeFor(s *Slot, client netip.Addr, by occupant) (replaced []oc
 		}
 		replaced = append(replaced, least.by)
 		p.remove(least)
-		met = l.group // more than one only if the limit was lowered: the others stay
+		met = l.group // if it is still full, the limit was lowered: its other occupants stay
 	}
 	p.put(s, b, prefixes, by)
 	return replaced, true
 }
 
-// Release returns a slot. One that is not taken stays so.
+// Release frees a slot. It does nothing if the slot is not taken.
 func (s *Slot) Release() {
 	if s.pool == nil {
 		return
@@ -154,7 +153,7 @@ func (s *Slot) Release() {
 	s.pool.remove(s)
 }
 
-// Move makes a slot that is taken count for another budget of its pool, even if that one is full.
+// Move makes a taken slot count for another budget of its pool, even if that budget is full.
 func (s *Slot) Move(to *Budget) {
 	p := to.pool
 	p.mu.Lock()
@@ -182,7 +181,7 @@ func (s *Slot) touch() {
 	}
 }
 
-// Limit is a limit that a client has met.
+// Limit is a limit that a client reached.
 type Limit struct {
 	// Why is ClientFull, PartFull or TotalFull.
 	Why Refusal
@@ -192,7 +191,7 @@ type Limit struct {
 	group *group
 }
 
-// Met returns the limit that the next client would meet, or the pool's if that is none.
+// Met returns the limit that the next client would reach; if it would reach none, that of the pool.
 func (b *Budget) Met(client netip.Addr) Limit {
 	p, prefixes := b.pool, prefixesOf(client)
 	p.mu.Lock()
@@ -204,8 +203,8 @@ func (b *Budget) Met(client netip.Addr) Limit {
 	return l
 }
 
-// full returns the first limit that leaves no slot to a client of a budget. With reserve, it keeps
-// the last slots for budgets with few.
+// full returns the first limit that leaves no slot to a client of a budget. With reserve, the last
+// slots of the pool are for budgets with few slots.
 func (p *Pool) full(b *Budget, client []netip.Prefix, reserve bool) Limit {
 	most := p.limits.PerClient
 	for _, prefix := range client {
@@ -230,7 +229,7 @@ func (p *Pool) full(b *Budget, client []netip.Prefix, reserve bool) Limit {
 
 var loopback4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
 
-// prefixesOf returns what an address counts for, the narrow prefix first.
+// prefixesOf returns the prefixes that an address counts for, the longest first.
 func prefixesOf(client netip.Addr) []netip.Prefix {
 	switch {
 	case !client.IsValid():
@@ -246,7 +245,7 @@ func prefixesOf(client netip.Addr) []netip.Prefix {
 }
 
 func (p *Pool) put(s *Slot, b *Budget, client []netip.Prefix, by occupant) {
-	if s.pool == nil { // Give reads it without the lock
+	if s.pool == nil { // it never changes: Release reads it without the lock
 		s.pool = p
 	}
 	s.budget, s.by = b, by
@@ -291,8 +290,8 @@ func (p *Pool) remove(s *Slot) {
 	s.budget = nil
 }
 
-// leastActive returns the slot whose occupant was active last, of those at the end of the list;
-// nil if the group has none with an occupant.
+// leastActive returns the slot whose occupant was inactive longest, of the last candidatesMax in the
+// list; nil if no slot of the group has an occupant.
 func (p *Pool) leastActive(g *group) (least *Slot) {
 	var since time.Time
 	for e, n := g.recent.Back(), 0; e != nil && n < candidatesMax; e, n = e.Prev(), n+1 {

@@ -2,10 +2,10 @@ package relay
 
 import "container/heap"
 
-// ranking is a heap of the budgets that have slots, the one with most first.
+// ranking is a heap of the budgets that have slots, the one with the most slots first.
 type ranking []*Budget
 
-// update follows a change of the slots of a budget.
+// update restores the order after the number of a budget's slots changed.
 func (r *ranking) update(b *Budget) {
 	known := b.rank < len(*r) && (*r)[b.rank] == b
 	switch {

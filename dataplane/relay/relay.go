@@ -1,6 +1,6 @@
 // Package relay forwards TCP connections and UDP sessions from listening sockets to targets that a
-// [Balancer] chooses. It owns the sockets and the goroutines of a [Relay], and knows no objects:
-// packages localport and userspace decide what is listened on.
+// [Balancer] chooses. It owns the sockets and the goroutines of a [Relay]. Packages localport and
+// userspace decide on which addresses it listens.
 package relay
 
 import (
@@ -18,37 +18,37 @@ import (
 
 // Config tunes a Relay. Zero values mean the defaults.
 type Config struct {
-	// Connections bounds the TCP connections of all listeners together, and
-	// ConnectionsPerListener those of one; a further client is reset. The last tenth of them is for
-	// listeners with fewer than 16. Each takes up to six file descriptors: two sockets and two
-	// pipes to splice through. Defaults 1024 and 512. Clients of a
-	// Balancer with a Budget count there alone.
+	// Connections limits the TCP connections of all listeners together, and
+	// ConnectionsPerListener those of one; the relay resets further clients. The last tenth is for
+	// listeners with fewer than 16 connections. Each connection takes up to six file descriptors:
+	// two sockets and two pipes to splice through. Defaults 1024 and 512. If a Balancer has a
+	// Budget, its clients count only against that.
 	Connections, ConnectionsPerListener int
-	// Sessions bounds the UDP sessions of all listeners together, and SessionsPerListener those
-	// of one. At its listener's bound, a new one replaces the least recently active there, and at
-	// that of all listeners, the least recently active of the listener that has most. Each takes
-	// a file descriptor. Defaults 4096 and 1024.
+	// Sessions limits the UDP sessions of all listeners together, and SessionsPerListener those
+	// of one. At the limit of its listener, a new session replaces that listener's least recently
+	// active one; at the limit of all listeners, that of the listener with the most sessions. Each
+	// takes a file descriptor. Defaults 4096 and 1024.
 	Sessions, SessionsPerListener int
-	// DialTimeout bounds the wait for a target to accept a TCP connection, over all targets that
-	// are tried; then the client is reset. Default 10 s: the fourth SYN goes out after 7 s.
+	// DialTimeout limits how long the relay waits for a target to accept a TCP connection, over all
+	// targets that it tries; then it resets the client. Default 10 s: the fourth SYN is sent after 7 s.
 	DialTimeout time.Duration
 	// Replied is how long a UDP session lives without traffic if it has had an answer and was
 	// active for more than two seconds, Unreplied how long any other one does. Defaults 120 s and
 	// 30 s, conntrack's nf_conntrack_udp_timeout_stream and …_udp_timeout.
 	Unreplied, Replied time.Duration
-	// MayDial is asked before each connection to a target, and returns an error if there must be
-	// none; the target counts as failed, with a *DeniedError. It must not block. Default: all may
-	// be dialed.
+	// MayDial is called before each connection to a target. If it returns an error, the relay does not
+	// connect, and reports the target as failed, with a *DeniedError. It must not block. Default:
+	// every target may be dialed.
 	MayDial func(target netip.Addr) error
-	// Places are shared with the other relays of the host. Default: its own.
+	// Places are shared by all relays of the host. Default: those of this relay alone.
 	Places *Places
 	// Inside runs a function on a thread in the network namespace to open sockets in. Default:
 	// the process's own namespace.
 	Inside func(func() error) error
-	// Sockets of a former owner are used before new ones are opened. Default: none.
+	// Sockets are those of the previous owner, to use instead of opening new ones. Default: none.
 	Sockets *Sockets
-	// Report is called, from any goroutine, with failures that are in no receipt. It must not
-	// block. Default: none.
+	// Report is called, from any goroutine, with failures that occur outside a write, so that no
+	// receipt has them. It must not block. Default: none.
 	Report func(Failure)
 }
 
@@ -93,7 +93,7 @@ func (p Place) String() string { return p.Protocol.String() + "/" + p.At.String(
 
 // Failure is something that went wrong while forwarding.
 type Failure struct {
-	// Listener names it, for example "tcp/127.0.0.1:30080".
+	// Listener is the name of the listener, for example "tcp/127.0.0.1:30080".
 	Listener string
 	// Err is a *PanicError if forwarding panicked.
 	Err error
@@ -114,7 +114,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Relay is what all listeners of one owner share. Any goroutine may use it.
+// Relay forwards connections and sessions for all listeners of one owner. Any goroutine may use it.
 type Relay struct {
 	*sockets
 	tasks *tasks
@@ -127,7 +127,7 @@ type Relay struct {
 	listeners sync.Map
 }
 
-// New returns a relay. Close ends what it has started.
+// New returns a relay, which runs until Close.
 func New(c Config) *Relay {
 	c = c.withDefaults()
 	s := &Relay{
@@ -245,20 +245,20 @@ type Stats struct {
 
 	// The others count from the relay's start.
 
-	// ConnectionsAccepted counts all, ConnectionsRefused those that were reset because of a
-	// bound, and datagrams that no session could be opened for, ConnectionsUnreachable
-	// connections that were reset because the target did not accept.
+	// ConnectionsAccepted counts all connections; ConnectionsRefused those reset because of a
+	// limit, and datagrams for which there was no slot for a session; ConnectionsUnreachable
+	// those reset because no target accepted.
 	ConnectionsAccepted, ConnectionsRefused, ConnectionsUnreachable atomic.Uint64
 	// ConnectionsRetried counts targets that did not accept while there was another one to try.
 	ConnectionsRetried atomic.Uint64
-	// SessionsOpened counts all, SessionsEvicted those that were replaced at a bound,
+	// SessionsOpened counts all sessions, SessionsEvicted those that were replaced at a limit,
 	// SessionsRefused those that the target or the network refused (ICMP).
 	SessionsOpened, SessionsEvicted, SessionsRefused atomic.Uint64
-	// DatagramsDropped could not be passed on.
+	// DatagramsDropped counts datagrams that could not be passed on.
 	DatagramsDropped atomic.Uint64
 	Bytes
 	// Connects are the times that targets took to accept a TCP connection.
 	Connects Latencies
-	// Failures were reported.
+	// Failures counts calls of Config.Report.
 	Failures atomic.Uint64
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // session carries one client's datagrams to the target and the answers back, over a socket that is
-// connected to the target. So the kernel sees one flow per client, and its rules choose an endpoint
-// for each.
+// connected to the target. The kernel therefore sees one flow per client, and its rules choose an
+// endpoint for each client.
 //
 // It ends after a time without traffic, if the target refuses, if its slot is needed, and with its
 // listener.
@@ -23,20 +23,20 @@ type session struct {
 	Connection
 	server *udpServer
 	slot   Slot
-	// client is as the server's socket names it.
+	// client is the client's address as the server's socket returned it.
 	client netip.AddrPort
 	conn   *net.UDPConn
 	raw    syscall.RawConn
 	// active is the time of the last datagram, in nanoseconds from the server's beginning.
 	active atomic.Int64
-	// moved is when the slot was told of it last.
+	// moved is the time of the last call of slot.touch, in the same unit.
 	moved atomic.Int64
 	// replied is set by the first answer.
 	replied atomic.Bool
-	// pending counts datagrams to the target that none from it has followed yet.
+	// pending counts datagrams sent to the target that it has not answered yet.
 	pending atomic.Int64
 	ending  sync.Once
-	// ended tells the balancer, once.
+	// ended tells the balancer that the session ended. close calls it once.
 	ended func()
 }
 
@@ -68,7 +68,7 @@ func (s *session) close() {
 	})
 }
 
-// evict ends the session for another one, which has its slot.
+// evict ends the session, because another one took its slot.
 func (s *session) evict() {
 	s.server.stats.SessionsEvicted.Add(1)
 	s.server.balancer().Refused(s.Client, s.Place.At, Replaced)
@@ -78,8 +78,8 @@ func (s *session) evict() {
 // lastActive returns the time of the last datagram.
 func (s *session) lastActive() time.Time { return s.server.began.Add(time.Duration(s.active.Load())) }
 
-// touchEvery bounds how often the slot of a session is told that the session is active: that takes
-// the lock of all sessions.
+// touchEvery is the shortest time between two calls of slot.touch for a session, because each call
+// takes the lock of the whole pool.
 const touchEvery = time.Second
 
 // touch notes a datagram.
@@ -143,7 +143,7 @@ func (s *session) relay() {
 			err = s.answer()
 		}
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // datagrams may have moved it
+		case errors.Is(err, os.ErrDeadlineExceeded): // datagrams may have moved the expiry
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // an ICMP error on a connected socket (udp(7))
@@ -157,8 +157,8 @@ func (s *session) relay() {
 // streamAfter is how old a session is when it counts as a stream (nf_conntrack_proto_udp.c).
 const streamAfter = 2 * time.Second
 
-// expiry returns when the session ends without further traffic. A question and its answer are soon
-// forgotten, as by conntrack: clients of DNS ask each time from another port.
+// expiry returns when the session ends without further traffic. Like conntrack, it gives a request
+// with one answer little time, because DNS clients send each query from another port.
 func (s *session) expiry() time.Time {
 	last, patience := s.lastActive(), s.server.unreplied
 	if s.replied.Load() && last.Sub(s.Began) > streamAfter {
@@ -188,19 +188,19 @@ func (s *session) passOn(fd int) error {
 	if err != nil {
 		return err
 	}
-	defer s.answered() // afterwards: it may be what the end of this process waits for
+	defer s.answered() // only after the write, because a process that ends may wait for unanswered sessions
 	s.replied.Store(true)
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
 		s.server.stats.DatagramsDropped.Add(1)
-		return nil // only the client loses; if the listener has ended, the session ends by itself
+		return nil // only this client loses a datagram; if the listener ended, it ends the session
 	}
 	s.toClient(size)
 	return nil
 }
 
-// sessionTable finds the sessions of one listener by client. The lock guards the map, never a call.
-// The zero value is ready.
+// sessionTable finds the sessions of one listener by client. The lock guards only the map; no session
+// is closed under it. The zero value is ready.
 type sessionTable struct {
 	mu       sync.Mutex
 	byClient map[netip.AddrPort]*session

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Sockets are listening sockets of a former owner that wait for a listener at their place, so that
-// clients are not refused in between. Both owners may serve clients for a while. The zero value has
-// none. Any goroutine may use it.
+// Sockets are the previous owner's listening sockets, kept until a new listener at the same place
+// takes them, so that the host refuses no client in between. Both owners may serve clients for a
+// while. The zero value has none. Any goroutine may use it.
 type Sockets struct {
 	mu      sync.Mutex
 	waiting map[Place]*os.File
@@ -28,7 +28,7 @@ func (s *Sockets) Put(p Place, socket *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if former := s.waiting[p]; former != nil {
-		_ = former.Close() // another copy of a socket that goes on
+		_ = former.Close() // the socket stays open: this is only a copy of its descriptor
 	}
 	if s.waiting == nil {
 		s.waiting = make(map[Place]*os.File)
@@ -48,7 +48,7 @@ func (s *Sockets) take(p Place) *os.File {
 	return socket
 }
 
-// Files returns the sockets, in no order. They stay here, and open until Close.
+// Files returns the sockets, in no order. They still belong to the Sockets, and stay open until Close.
 func (s *Sockets) Files() []*os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (l *Listener) Share(pool *Sockets) error {
 	return nil
 }
 
-// Drain takes no more clients, which another owner of the socket serves. Connections and sessions go
-// on.
+// Drain stops taking new clients; the new owner of the socket serves them. Connections and sessions
+// continue.
 func (l *Listener) Drain() {
 	if udp, ok := l.server.(*udpServer); ok {
 		udp.drain()
@@ -125,8 +125,8 @@ func PlaceOf(socket *os.File) (p Place, err error) {
 	return p, err
 }
 
-// inherit returns the waiting socket of a place, and false if there is none that can be used. Copy
-// makes a socket of package net from a file.
+// inherit returns the previous owner's socket at a place, and false if there is none that can be
+// used. The function copy makes a socket of package net from a file.
 func inherit[S syscall.Conn, I io.Closer](s *sockets, p Place, o Options, copy func(*os.File) (I, error)) (socket S, ok bool) {
 	file := s.waiting.take(p)
 	if file == nil {
@@ -140,12 +140,12 @@ func inherit[S syscall.Conn, I io.Closer](s *sockets, p Place, o Options, copy f
 	if socket, ok = any(copied).(S); ok && o.prepare(socket) == nil {
 		return socket, true
 	}
-	_ = copied.Close() // another one is opened
+	_ = copied.Close() // the caller opens a new one
 	return socket, false
 }
 
-// prepare does with a socket of a previous owner what Control does with a new one. It removes the
-// filter of the previous owner.
+// prepare removes the previous owner's filter from a socket, and then calls Control with it, as for a
+// new socket.
 func (o Options) prepare(socket syscall.Conn) error {
 	var failed error
 	err := controlled(socket, func(fd uintptr) {

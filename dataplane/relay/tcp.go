@@ -70,8 +70,8 @@ func (s *tcpServer) serve(ctx context.Context) error {
 	}
 }
 
-// admit starts forwarding a connection, or resets it: a client beyond a limit should fail immediately
-// and not wait.
+// admit starts forwarding a connection. Beyond a limit it resets the connection, so that the client
+// fails immediately instead of waiting.
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
 	slot, from := &Slot{}, addrOf(client.RemoteAddr())
@@ -94,8 +94,8 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 	}
 }
 
-// forward connects to a target and copies until both directions have ended. If none answers, it
-// resets the client: the end of the stream would look like an empty answer.
+// forward connects to a target and copies until both directions have ended. If no target answers, it
+// resets the client, because a normal end of the stream would look like an empty answer.
 func (s *tcpServer) forward(client *net.TCPConn) {
 	from, at := addrOf(client.RemoteAddr()), addrOf(client.LocalAddr())
 	upstream, target := s.connect(from, at)
@@ -120,8 +120,8 @@ func addrOf(end net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// connect tries the targets of a client in turn; the connection is nil if none accepts. Each gets
-// its share of the time.
+// connect tries the targets of a client one after the other; the connection is nil if none accepts.
+// Each target gets an equal part of the dial timeout.
 func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.AddrPort) {
 	targets := s.balancer().Targets(client)
 	if len(targets) == 0 {
@@ -153,8 +153,8 @@ func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.Addr
 	return nil, netip.AddrPort{}
 }
 
-// begin sends a target what comes before the client's bytes. It fits into the buffer of a new
-// connection, and does not block.
+// begin sends the preface, which precedes the client's bytes, to a target. It does not block, because
+// the preface fits into the send buffer of a new connection.
 func begin(upstream *net.TCPConn, preface []byte) error {
 	if len(preface) == 0 {
 		return nil
@@ -191,8 +191,8 @@ func (c *connection) pump(s *Relay, name string) {
 	c.half(c.client, c.upstream, c.toClient)
 }
 
-// half copies one direction and passes its end on; the other direction may go on. If it fails or
-// panics, both end.
+// half copies one direction until its end, and then closes it at the receiver; the other direction may
+// continue. If half fails or panics, both end.
 func (c *connection) half(to, from *net.TCPConn, passed func(int)) {
 	whole := false
 	defer func() {
@@ -203,16 +203,16 @@ func (c *connection) half(to, from *net.TCPConn, passed func(int)) {
 	whole = passOn(to, from, passed) == nil && to.CloseWrite() == nil
 }
 
-// smallBytes is how much is passed on through a buffer, which is faster than a pipe for so little.
+// smallBytes is the size of a buffer. Up to this size, copying is faster than splicing through a pipe.
 const smallBytes = 16 << 10
 
-// smalls holds unused buffers. One is taken when there is something to read, so that idle
+// smalls holds unused buffers. A buffer is taken when there is something to read, so that idle
 // connections hold none.
 var smalls = sync.Pool{New: func() any { return new([smallBytes]byte) }}
 
-// passOn passes on what arrives until the end of the stream. What fills a buffer is followed by
-// splice(2), without copies in this process, for as long as much arrives. So an idle connection
-// holds neither a buffer nor a pipe, and received bytes are counted immediately.
+// passOn copies the stream until its end. After a read that fills the buffer it uses splice(2), without
+// copies in this process, as long as enough bytes have arrived. An idle connection therefore holds
+// neither a buffer nor a pipe, and received bytes are counted immediately.
 func passOn(to, from *net.TCPConn, passed func(int)) error {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -230,8 +230,8 @@ func passOn(to, from *net.TCPConn, passed func(int)) error {
 	}
 }
 
-// passSmall waits until something has arrived, and passes it on, smallBytes at most. At the end of
-// the stream it returns 0.
+// passSmall waits until bytes arrive, and passes on at most smallBytes of them. At the end of the
+// stream it returns 0.
 func passSmall(to *net.TCPConn, raw syscall.RawConn) (n int, err error) {
 	var buffer *[smallBytes]byte
 	failed := raw.Read(func(fd uintptr) bool {
@@ -252,7 +252,7 @@ func passSmall(to *net.TCPConn, raw syscall.RawConn) (n int, err error) {
 	return to.Write(buffer[:n])
 }
 
-// passLarge passes on what has arrived until that would fit into a buffer.
+// passLarge splices arrived bytes until fewer than smallBytes are waiting.
 func passLarge(to, from *net.TCPConn, raw syscall.RawConn, passed func(int)) error {
 	part := io.LimitedReader{R: from}
 	for {
@@ -282,12 +282,12 @@ func (c *connection) abort() {
 
 // close closes a connection that has ended in both directions.
 func (c *connection) close() {
-	_ = c.client.Close() // everything was passed on, or abort was first
+	_ = c.client.Close() // everything was passed on, or abort reset the connection before
 	_ = c.upstream.Close()
 }
 
 // reset ends a connection so that the peer sees a failure.
 func reset(conn *net.TCPConn) {
-	_ = conn.SetLinger(0) // both fail only on a connection that is gone
+	_ = conn.SetLinger(0) // both calls fail only if the connection is closed already
 	_ = conn.Close()
 }

@@ -22,8 +22,8 @@ const datagramBytesMax = 64 << 10
 // sessions hold none.
 var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }}
 
-// udpServer receives datagrams from one socket and passes those of each client on in a session of
-// its own. The goroutine in serve opens sessions.
+// udpServer receives datagrams from one socket and passes them on, in a separate session for each
+// client. Only the goroutine in serve opens sessions.
 type udpServer struct {
 	*Relay
 	place  Place
@@ -31,7 +31,7 @@ type udpServer struct {
 	socket *net.UDPConn
 	*choice
 	sessions sessionTable
-	// began is when the server was made. Sessions count time from there.
+	// began is when the server was created. Sessions measure time from it.
 	began time.Time
 }
 
@@ -73,17 +73,17 @@ func (s *udpServer) serve(ctx context.Context) error {
 	}
 }
 
-// drain reads no more datagrams. Sessions go on.
+// drain stops reading datagrams. Sessions continue.
 func (s *udpServer) drain() { _ = s.socket.SetReadDeadline(time.Unix(1, 0)) } // it fails on a closed socket only
 
-// forged reports whether a source was invented: a listener, or a port that no program has. What
-// answers it might do so for ever.
+// forged reports whether a source address is forged: that of a listener, or port 0, which no process
+// uses. A reply to a listener could cause replies without end.
 func (s *udpServer) forged(client netip.AddrPort) bool {
 	return client.Port() == 0 || s.places.has(Place{service.UDP, netip.AddrPortFrom(client.Addr().Unmap(), client.Port())})
 }
 
-// pass sends a datagram on. A session that has ended since the last datagram, or that learns only
-// now that the last one was refused, has not sent this one: a new session tries it once more.
+// pass sends a datagram on. If the session ended since the previous datagram, or if send returns the error of
+// the previous one (ECONNREFUSED), this datagram was not sent: pass tries once more, in a new session.
 func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 	if s.forged(client) {
 		s.stats.DatagramsDropped.Add(1)
@@ -109,7 +109,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 	s.stats.DatagramsDropped.Add(1)
 }
 
-// session returns the client's session to one of the present targets, nil if none can be opened.
+// session returns the client's session to one of the current targets, nil if none can be opened.
 func (s *udpServer) session(client netip.AddrPort) *session {
 	from := client.Addr().Unmap()
 	known := s.sessions.get(client)
@@ -139,8 +139,8 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	return opened
 }
 
-// connect opens a socket to the first target of a client that it can be opened to, nil if there is
-// none.
+// connect opens a socket to the first target of a client for which opening one succeeds, nil if none
+// succeeds.
 func (s *udpServer) connect(client netip.AddrPort) (*net.UDPConn, netip.AddrPort) {
 	targets := s.balancer().Targets(client)
 	if len(targets) == 0 {
@@ -160,8 +160,8 @@ func (s *udpServer) connect(client netip.AddrPort) (*net.UDPConn, netip.AddrPort
 	return nil, netip.AddrPort{}
 }
 
-// makeRoom takes a slot for a session, if necessary that of another one, which ends. It reports
-// false if none can be had.
+// makeRoom takes a slot for a session. If necessary it ends another session and takes its slot. It
+// returns false if no slot is available.
 func (s *udpServer) makeRoom(opened *session) bool {
 	replaced, ok := s.budget().takeFor(&opened.slot, opened.Client.Addr(), opened)
 	for _, r := range replaced {

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// clientsMax bounds the clients that a Service port remembers for affinity.
+// clientsMax limits the clients that a Service port remembers for affinity.
 const clientsMax = 1 << 16
 
-// affinity remembers where clients go. At the bound it forgets the client whose last connection is
+// affinity remembers the endpoints of clients. At clientsMax it forgets the client whose last connection is
 // the oldest. The zero value is ready; its owner guards it.
 type affinity struct {
 	byClient map[netip.Addr]*list.Element
-	// recent has a sticky for each client, the most recent first.
+	// recent has a *sticky for each client, the most recent first.
 	recent list.List
 }
 
-// sticky is where a client goes, and until when.
+// sticky is the endpoint of a client, and until when it keeps it.
 type sticky struct {
 	client netip.Addr
 	to     netip.AddrPort
 	until  time.Time
 }
 
-// of returns the endpoint that a client had last, if its time is not over.
+// of returns the last endpoint of a client, and whether the client still keeps it.
 func (a *affinity) of(client netip.Addr, now time.Time) (netip.AddrPort, bool) {
 	known := a.byClient[client]
 	if known == nil {

@@ -14,38 +14,38 @@ import (
 )
 
 const (
-	// triesMax is how many endpoints a client's connection is tried at.
+	// triesMax is how many endpoints are tried for one connection.
 	triesMax = 3
-	// failuresMax in a row make an endpoint the last to try, for avoidFor.
+	// After failuresMax failures in a row, an endpoint is tried last, for avoidFor.
 	failuresMax = 2
 	avoidFor    = 10 * time.Second
 )
 
-// balancer chooses the endpoints of the clients that a listener has for one Service port, and lets
-// connections drain. It implements [relay.Balancer]. The lock guards its fields, never a call that
-// can block.
+// balancer chooses endpoints for the clients of one listener and Service port, and lets connections
+// drain. It implements [relay.Balancer]. The lock guards its fields; no call that can block is made
+// under it.
 type balancer struct {
 	registry      *Registry
 	port          *port
 	protocol      service.Protocol
 	drainDeadline time.Duration
-	// run does work that may block in another goroutine, whose end the forwarder waits for.
+	// run runs work that may block in another goroutine. The forwarder's Close waits for its end.
 	run func(work func())
 
 	mu    sync.Mutex
 	table *Table
-	// roles are those of the table, for UDP alone: they are asked for with each datagram.
+	// roles are those of the table. They are set only for UDP, which looks them up for each datagram.
 	roles map[netip.AddrPort]roles
-	// turns are the numbers of the table's endpoints in the order of their turns, or by slots of hashes, for clients in
-	// Near and for others. Without it, each endpoint has one turn.
+	// turns are indexes of the table's endpoints in the order of their turns, or by hash slot: turns[0] of To, turns[1]
+	// of NearTo. If nil, each endpoint has one turn.
 	turns [2][]int
-	// next is where the search for an endpoint begins, for clients without affinity to one.
+	// next is the turn at which the search for an endpoint begins, if neither affinity nor a hash chooses.
 	next uint
-	// known are the endpoints that have had a client here, as long as they are in the table or
-	// have connections; failing are some of them.
+	// known are the endpoints that had a client of this listener, as long as they are in the table or
+	// have connections; failing are those of them with recent failures.
 	known   map[netip.AddrPort]*served
 	failing map[netip.AddrPort]failing
-	// retired is set once the listener has gone, and released once the port was released.
+	// retired is set once the listener no longer uses the balancer, and released once the port was released.
 	retired, released bool
 }
 
@@ -53,14 +53,14 @@ type balancer struct {
 type served struct {
 	*endpoint
 	cuts map[*relay.Connection]struct{}
-	// gone says that it is not in the table.
+	// gone is set while the endpoint is not in the table.
 	gone bool
-	// deadline cuts the connections; nil unless the endpoint drains, since it left.
+	// deadline cuts the connections; nil unless the endpoint drains, which began at left.
 	deadline *time.Timer
 	left     time.Time
 }
 
-// failing is an endpoint that has not accepted connections.
+// failing counts an endpoint's failures in a row, which are forgotten after until.
 type failing struct {
 	times int
 	until time.Time
@@ -75,7 +75,7 @@ func newBalancer(registry *Registry, id PortID, t *Table, protocol service.Proto
 	return b
 }
 
-// use replaces the table. One goroutine calls it. Endpoints that have left drain; those that are back do not.
+// use replaces the table. One goroutine calls it. Removed endpoints drain; endpoints that are back stop draining.
 func (b *balancer) use(t *Table) {
 	b.mu.Lock()
 	former, turns := b.table, b.turns
@@ -117,7 +117,7 @@ func (b *balancer) turnTo(t *Table) {
 	}
 }
 
-// retire lets all connections drain: the listener has gone, or serves another Service port.
+// retire lets all connections drain, because the listener was removed or serves another Service port.
 func (b *balancer) retire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,8 +126,8 @@ func (b *balancer) retire() {
 	b.settle()
 }
 
-// leave lets the connections of an endpoint drain that is not in the table, and forgets it when it
-// has none.
+// leave lets the connections of an endpoint that is not in the table drain, and forgets the endpoint
+// if it has none.
 func (b *balancer) leave(k *served) {
 	switch {
 	case len(k.cuts) == 0:
@@ -146,7 +146,7 @@ func (b *balancer) leave(k *served) {
 // limit returns how long connections drain.
 func (b *balancer) limit() time.Duration { return b.table.Drain.Or(b.drainDeadline) }
 
-// settle releases the port when nothing is left to count.
+// settle releases the port once the balancer is retired and knows no endpoint.
 func (b *balancer) settle() {
 	if b.retired && !b.released && len(b.known) == 0 {
 		b.released = true
@@ -199,7 +199,7 @@ func (b *balancer) Targets(from netip.AddrPort) []netip.AddrPort {
 	if b.table.LeastConnections && b.table.By == service.Random {
 		loads = b.port.loads(all)
 	}
-	// Endpoints to avoid are a second choice, but a choice.
+	// Endpoints to avoid are still tried, after the others.
 	for _, avoided := range [...]bool{false, true} {
 		fits := func(at netip.AddrPort) bool { return b.avoided(at, now) == avoided && !slices.Contains(chosen, at) }
 		for len(chosen) < triesMax {
@@ -216,7 +216,7 @@ func (b *balancer) Targets(from netip.AddrPort) []netip.AddrPort {
 	return chosen
 }
 
-// turns are endpoints in the order of turns; nil for that of the endpoints.
+// turns are endpoints and the order of their turns, as indexes; nil for the order of the endpoints.
 type turns struct {
 	endpoints []netip.AddrPort
 	order     []int
@@ -229,7 +229,7 @@ func (t turns) len() int {
 	return len(t.order)
 }
 
-// endpoint returns the number of the endpoint whose turn it is.
+// endpoint returns the index of the endpoint that has turn i.
 func (t turns) endpoint(i int) int {
 	if t.order == nil {
 		return i
@@ -239,8 +239,8 @@ func (t turns) endpoint(i int) int {
 
 func (t turns) at(i int) netip.AddrPort { return t.endpoints[t.endpoint(i)] }
 
-// pick returns whose turn comes next: that of the first endpoint that fits, or of those that fit, of the one with
-// the least load. It begins at first. Without one it returns a negative number.
+// pick returns the next turn, beginning at first: that of the first endpoint that fits or, with loads, that of the
+// fitting endpoint with the least load. If none fits it returns a negative number.
 func pick(all turns, loads []uint64, first int, fits func(netip.AddrPort) bool) int {
 	best := -1
 	for i := range all.len() {
@@ -263,7 +263,7 @@ func (b *balancer) avoided(at netip.AddrPort, now time.Time) bool {
 	return f.times >= failuresMax && now.Before(f.until)
 }
 
-// Preface returns the header of the PROXY protocol, if the Service asks for it.
+// Preface returns the header of the PROXY protocol, if the Service has it enabled.
 func (b *balancer) Preface(client, at netip.AddrPort) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -281,7 +281,7 @@ func (b *balancer) Keeps(client netip.Addr, target netip.AddrPort) bool {
 	return len(all) > 0 && b.roles[target]&(role|inKept) != 0
 }
 
-// know returns an endpoint that has had a client.
+// know returns an endpoint from known, and adds it if it is not there.
 func (b *balancer) know(at netip.AddrPort) *served {
 	k := b.known[at]
 	if k == nil {
@@ -301,7 +301,7 @@ func (b *balancer) Connected(c *relay.Connection) (ended func()) {
 	k := b.know(c.Target)
 	k.opened(c.Client.Addr(), time.Duration(b.table.Affinity)*time.Second)
 	k.cuts[c] = struct{}{}
-	if k.gone { // it has left meanwhile
+	if k.gone { // the endpoint was removed after Targets chose it
 		b.leave(k)
 	}
 	c.Also = &k.bytes
@@ -321,7 +321,7 @@ func (b *balancer) ended(k *served, o *Open) {
 	}
 }
 
-// Failed counts the failure. An endpoint that fails repeatedly is tried last for a while.
+// Failed counts the failure. After failuresMax in a row, the endpoint is tried last for avoidFor.
 func (b *balancer) Failed(target netip.AddrPort, err error, again bool) {
 	if denied, ok := errors.AsType[*relay.DeniedError](err); ok {
 		b.registry.denied(b.port, denied)
@@ -343,15 +343,15 @@ func (b *balancer) Failed(target netip.AddrPort, err error, again bool) {
 // Budget returns the budget of the Service.
 func (b *balancer) Budget() *relay.Budget { return b.port.share.budget(b.protocol) }
 
-// Refused counts a rejected client, and reports a limit that it met.
+// Refused counts a rejected client, and reports the limit that the client reached.
 func (b *balancer) Refused(client, at netip.AddrPort, why relay.Refusal) {
 	b.port.refuse(why)
-	if why != relay.Replaced { // whose session ends
+	if why != relay.Replaced { // the end of a replaced session calls done
 		b.registry.done(&Done{Port: b.port.id, Client: client, At: at, Refused: why})
 	}
 	switch why {
 	case relay.ClientFull, relay.PartFull, relay.TotalFull, relay.Replaced:
 		b.registry.atBound(b.port, b.protocol, client.Addr())
-	default: // no bound is met
+	default: // no limit was reached
 	}
 }

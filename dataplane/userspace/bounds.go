@@ -13,44 +13,44 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Bounds are those of the process: over all forwarders, frontends and families.
+// Bounds are the limits of the process: over all forwarders, frontends and families.
 type Bounds struct {
-	// Connections (TCP) and Sessions (UDP) are how many there may be together. One Service may have
-	// a part of each. Defaults: the most that a process with enough descriptors may have.
+	// Connections (TCP) and Sessions (UDP) limit how many there may be in total. One Service may have
+	// a quarter of each. Default: 65,536 (boundMax).
 	Connections, Sessions int
 	// ConnectionsPerClient is how many connections, and how many sessions, one client address may
-	// have over all Services; see relay.Limits. Default: a 64th of those of the process, but at
+	// have over all Services; see relay.Limits. Default: 1/64 of the limit of the process, but at
 	// least 256, and at most as many as one Service may have.
 	ConnectionsPerClient int
-	// Listeners are how many there may be; a further one is refused. One Service may have a part of
-	// them. Default: no bound.
+	// Listeners limits how many there may be; the writer rejects further ones. One Service may have a
+	// quarter of them. Default: no limit.
 	Listeners int
-	// Full is called when a client meets a bound: once a minute for the bound of one Service, once
+	// Full is called when a client reaches a limit: at most once a minute for the limits of each Service, once
 	// for those of the process, and once for those of clients. It must not block. Default: none.
 	Full func(Full)
-	// Denied is called when an endpoint of a Service must not be dialed (relay.Config.MayDial), once
-	// a minute for each Service. It must not block. Default: none.
+	// Denied is called when an endpoint of a Service must not be dialed (relay.Config.MayDial), at most
+	// once a minute for each Service. It must not block. Default: none.
 	Denied func(PortID, *relay.DeniedError)
 }
 
-// Full says which bound a client has met.
+// Full describes the limit that a client reached.
 type Full struct {
 	Port PortID
 	// Client is the client's address.
 	Client netip.Addr
-	// Why is relay.ClientFull, PartFull for the bound of the Service, or TotalFull for that of the
-	// process. There are Open of Most connections or sessions under it.
+	// Why is relay.ClientFull, PartFull for the limit of the Service, or TotalFull for that of the
+	// process. Of the Most connections or sessions that it allows, Open are open.
 	Why        relay.Refusal
 	Open, Most int
 }
 
 const (
-	// boundMax is the most connections, and sessions, that a process may have.
+	// boundMax is the highest limit for the connections, and for the sessions, of a process.
 	boundMax = 1 << 16
-	// partOf is the part of them, and of the listeners, that one Service may have, so that others
-	// are served while it is at its bound.
+	// One Service may have 1/partOf of the connections, sessions and listeners, so that others are
+	// served while it is at its limit.
 	partOf = 4
-	// clientPartOf is the part of them that one client may have, but at least clientMin.
+	// One client may have 1/clientPartOf of the connections and sessions, but at least clientMin.
 	clientPartOf, clientMin = 64, 256
 	// perConnection is how many descriptors a connection takes: two sockets, and two pipes to
 	// splice through.
@@ -59,9 +59,9 @@ const (
 	sayPause = time.Minute
 )
 
-// BoundsFor returns the bounds that suit the descriptors that the process may have: half of them for
-// connections and sessions, if each takes all it may, and three quarters for listeners, which leaves
-// enough for idle connections and the rest of the process.
+// BoundsFor returns limits that fit the process's limit of file descriptors: half of them for connections and
+// sessions, if each takes as many as it can, and three quarters for listeners. The last quarter is enough for idle
+// connections and the rest of the process.
 func BoundsFor(full func(Full)) (Bounds, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -80,11 +80,11 @@ func boundsFor(descriptors uint64, full func(Full)) Bounds {
 	}
 }
 
-// total has the bounds of a process. It is immutable but for the numbers.
+// total has the limits of a process. Only the limit per client and the counts change.
 type total struct {
 	connections, sessions, listeners *relay.Pool
 	bounds                           Bounds
-	// said is about the bounds of the process, and saidClients about those of clients.
+	// said is for reports on the limits of the process, and saidClients on those of clients.
 	said, saidClients saying
 }
 
@@ -112,7 +112,7 @@ func newTotal(b Bounds) *total {
 	return t
 }
 
-// partFor returns how many of those of the process one Service may have.
+// partFor returns how many of a process's connections, sessions or listeners one Service may have.
 func partFor(most int) int { return max(most/partOf, 1) }
 
 // LimitClients changes how many connections, and sessions, one client may have; 0 means the
@@ -130,7 +130,7 @@ func (t *total) LimitClients(most int) {
 // ConnectionsPerClient returns how many connections one client may have.
 func (t *total) ConnectionsPerClient() int { return t.connections.PerClient() }
 
-// share is what one Service has of a process: the sum over its frontends, ports and families.
+// share counts what one Service uses of a process's limits, over its frontends, ports and families.
 type share struct {
 	connections, sessions, listeners *relay.Budget
 	said, saidDenied                 saying
@@ -152,7 +152,7 @@ func (s *share) budget(p service.Protocol) *relay.Budget {
 	return s.connections
 }
 
-// atBound says that a client of a port has met a bound, unless that was said lately.
+// atBound calls Full with the limit that a client of a port reached, unless it did so within sayPause.
 func (t *total) atBound(p *port, protocol service.Protocol, client netip.Addr) {
 	met := p.share.budget(protocol).Met(client)
 	said := &t.said
@@ -161,37 +161,37 @@ func (t *total) atBound(p *port, protocol service.Protocol, client netip.Addr) {
 		said = &p.share.said
 	case relay.ClientFull:
 		said = &t.saidClients
-	default: // that of the process
+	default: // the limit of the process
 	}
 	if said.now() {
 		t.bounds.Full(Full{Port: p.id, Client: client, Why: met.Why, Open: met.Open, Most: met.Most})
 	}
 }
 
-// denied says that an endpoint of a port must not be dialed, unless that was said lately.
+// denied calls Denied with an endpoint that must not be dialed, unless it did so within sayPause.
 func (t *total) denied(p *port, err *relay.DeniedError) {
 	if p.share.saidDenied.now() {
 		t.bounds.Denied(p.id, err)
 	}
 }
 
-// saying is when something was said last, in nanoseconds of the system's clock. Any goroutine may
+// saying has the time of the last report, in nanoseconds of the system's clock. Any goroutine may
 // use it; the zero value is ready.
 type saying struct{ last atomic.Int64 }
 
-// now reports whether to say it again, and notes that it was said.
+// now returns whether to report again, and notes the time if so.
 func (s *saying) now() bool {
 	now, last := time.Now().UnixNano(), s.last.Load()
 	return (last == 0 || now-last >= int64(sayPause)) && s.last.CompareAndSwap(last, now)
 }
 
-// boundError says that the process, or one Service, has as many listeners as it may.
+// boundError means that the process, or one Service, has as many listeners as its limit allows.
 type boundError struct {
 	why  relay.Refusal
 	most int
 }
 
-// Error says what to do.
+// Error describes the limit and how to raise it.
 func (e *boundError) Error() string {
 	if e.why == relay.PartFull {
 		return fmt.Sprintf("listener limit of one Service reached (%d): reduce its addresses or ports, "+

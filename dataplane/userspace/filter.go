@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the source address of a packet is (linux/filter.h: SKF_NET_OFF counts from its IP header).
+// Offsets of a packet's source address (linux/filter.h: SKF_NET_OFF counts from its IP header).
 const (
 	networkHeader = 0xfff00000
 	source4       = networkHeader + 12
@@ -23,13 +23,13 @@ const (
 	drop = 0
 )
 
-// filterMax bounds the length of a filter, which each packet of a connection meets. The kernel accepts
-// 4096 instructions (BPF_MAXINSNS).
+// filterMax limits the length of a filter, which the kernel runs for each packet of a connection. The
+// kernel accepts 4096 instructions (BPF_MAXINSNS).
 const filterMax = 1024
 
-// filter returns a socket filter that drops what the table drops, nil if that is nothing. Of a
-// table with too many ranges for one it returns nil, too: then clients that may not come are
-// reset when they have connected, and their datagrams are dropped unanswered.
+// filter returns a socket filter that drops the packets of clients that the table does not serve; nil if
+// it serves all. It also returns nil for a table with too many ranges: the relay then resets the
+// connections of such clients once they are established, and drops their datagrams.
 func (t *Table) filter() []unix.SockFilter {
 	var f []unix.SockFilter
 	switch {
@@ -72,7 +72,7 @@ func appendLoad(f []unix.SockFilter, ranges []netip.Prefix) []unix.SockFilter {
 	return f
 }
 
-// appendStage drops packets whose source is in none of the ranges. Others go on behind it.
+// appendStage drops packets whose source is in none of the ranges. For others, the filter continues behind it.
 func appendStage(f []unix.SockFilter, ranges []netip.Prefix) []unix.SockFilter {
 	var matches []int // jumps to the end
 	for _, r := range ranges {
@@ -87,8 +87,8 @@ func appendStage(f []unix.SockFilter, ranges []netip.Prefix) []unix.SockFilter {
 	return f
 }
 
-// appendMatch goes on with the next instruction if the source is in a range, and with the one after
-// it otherwise.
+// appendMatch continues with the next instruction behind it if the source is in a range, and skips
+// that instruction otherwise.
 func appendMatch(f []unix.SockFilter, r netip.Prefix) []unix.SockFilter {
 	address, word := r.Masked().Addr().AsSlice(), uint32(0)
 	var compared []int
@@ -102,15 +102,15 @@ func appendMatch(f []unix.SockFilter, r netip.Prefix) []unix.SockFilter {
 		address, word = address[4:], word+1
 	}
 	for _, at := range compared {
-		f[at].Jf = uint8(len(f) - at) // over what is left, and the instruction behind
+		f[at].Jf = uint8(len(f) - at) // over the rest of the match, and the instruction behind it
 	}
 	return f
 }
 
-// attach replaces the filter of a socket; nil removes it. The kernel limits what the filters of a
-// socket occupy (net.core.optmem_max, 20 KiB before Linux 6.7), and counts both while one replaces the
-// other. If the two do not fit, the old one goes first. A new one that does not fit alone is left out:
-// the balancer resets the clients that it would drop. So no error means that the host lacks memory.
+// attach replaces the filter of a socket; nil removes it. The kernel limits the memory of a socket's filters
+// (net.core.optmem_max, 20 KiB before Linux 6.7), and counts both while one replaces the other. If both do not
+// fit, attach removes the old one first. If the new one does not fit alone, the socket has no filter, and the
+// balancer resets the clients that it would drop. ENOMEM is therefore not an error here.
 func attach(fd uintptr, f []unix.SockFilter) error {
 	if f == nil {
 		return detach(fd)

@@ -1,19 +1,19 @@
-// Package userspace is the backend that serves Services without netfilter: this process accepts
-// their connections and forwards them. It renders Services as local addresses and listeners, writes
-// and reads them, and cleans up. It owns the routes with its protocol number, the listeners and
-// their connections. internal/daemon/backend builds two domains per family from it.
+// Package userspace is the backend that serves Services without netfilter: this process accepts their
+// connections and forwards them. It renders Services as local addresses and listeners, writes, reads
+// and removes them. It owns the routes with Sluice's protocol number, the listeners and their
+// connections. internal/daemon/backend builds two domains per family from it.
 //
 //	client ──► 10.0.0.1:80 ──────────────────► this process ──► 10.244.1.10:8080
 //	           a local route     listener       Table, balancer    an endpoint
 //
-// The reasons and the drawbacks are in docs/adr/0038-userspace.md.
+// docs/adr/0038-userspace.md describes the reasons and the drawbacks.
 //
 // When a listener changes:
 //
-//   - an endpoint leaves: it gets no new connections. Open TCP connections end at a deadline, UDP
-//     sessions move with the client's next datagram;
-//   - the listener goes: new clients are refused immediately. Connections end at the same deadline;
-//   - the process ends: everything ends, and the routes stay, so that clients are refused.
+//   - an endpoint is removed: it gets no new connections. Open TCP connections end at a deadline; a UDP
+//     session moves to another endpoint with the client's next datagram;
+//   - the listener is removed: the host refuses new clients immediately. Connections end at the same deadline;
+//   - the process ends: everything ends, but the routes stay, so that the host refuses clients.
 package userspace
 
 import (
@@ -27,17 +27,17 @@ import (
 
 // Config tunes a Forwarder. Zero values mean the defaults.
 type Config struct {
-	// Relay is passed on. Its bounds and places are not used: those of the registry hold.
+	// Relay configures the relay. Its limits and Places have no effect, because the registry has them.
 	Relay relay.Config
 	// Registry is shared with the other forwarders of the process. Default: a separate one.
 	Registry *Registry
-	// DrainDeadline is how long connections to an endpoint that has left stay open. Default
-	// 15 min.
+	// DrainDeadline is how long connections to a removed endpoint stay open, unless the Service has its own
+	// limit. Default 15 min.
 	DrainDeadline time.Duration
 }
 
-// Forwarder has the listeners of one part of one family with their connections and sessions. It
-// outlives the writers that change it, one after the other.
+// Forwarder has the listeners of one Part in one family, with their connections and sessions. It
+// outlives its writers, of which only one exists at a time.
 type Forwarder struct {
 	part          Part
 	family        service.Family
@@ -45,22 +45,22 @@ type Forwarder struct {
 	registry      *Registry
 	drainDeadline time.Duration
 	listeners     *listeners.Set[*Table]
-	// ready is set once a batch with the node's own object was written.
+	// ready is set once a batch with the object readyID was written.
 	ready bool
 }
 
-// listener is one listener with what it does.
+// listener is a listener with its balancer and its slot.
 type listener struct {
 	*relay.Listener
 	forwarder *Forwarder
 	balancer  *balancer
-	// slot is that of the listener in its Service's part of all listeners.
+	// slot counts the listener against the listener limit of its Service.
 	slot relay.Slot
 }
 
 const drainDeadlineDefault = 15 * time.Minute
 
-// NewForwarder returns a forwarder. Close ends what it has started.
+// NewForwarder returns a forwarder, which runs until Close.
 func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 	if config.DrainDeadline <= 0 {
 		config.DrainDeadline = drainDeadlineDefault
@@ -86,7 +86,7 @@ func (f *Forwarder) Each(visit func(*relay.Listener)) { f.relay.Each(visit) }
 // Stats returns the forwarder's numbers.
 func (f *Forwarder) Stats() *relay.Stats { return f.relay.Stats() }
 
-// balancer returns a new one for a listener.
+// balancer returns a new balancer for a listener.
 func (f *Forwarder) balancer(p relay.Place, t *Table) *balancer {
 	run := func(work func()) { f.relay.Go(p.String(), work) }
 	return newBalancer(f.registry, t.id(p), t, p.Protocol, f.drainDeadline, run)
@@ -131,7 +131,7 @@ func (l *listener) Start(died func()) {
 	})
 }
 
-// Change replaces the table, first in the balancer, which also checks the source.
+// Change replaces the table, first in the balancer, which checks the source too, and then in the filter.
 func (l *listener) Change(t *Table) error {
 	l.switchTable(t)
 	var failed error
@@ -141,8 +141,8 @@ func (l *listener) Change(t *Table) error {
 	return failed
 }
 
-// switchTable gives the balancer another table, or, for another Service port, the listener another
-// balancer.
+// switchTable gives the balancer a new table. If the table belongs to another Service port, it gives
+// the listener a new balancer.
 func (l *listener) switchTable(t *Table) {
 	former := l.balancer
 	if former.port.id == t.id(l.Place()) {

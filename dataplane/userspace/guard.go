@@ -10,30 +10,30 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Guard keeps programs of the host that listen on all addresses from answering at addresses of
-// Services. Its elements are what may answer, and where nothing else may: a frontend; a guarded address,
-// without a port; a health check port, without an address. One goroutine at a time uses it, but for
-// Watch, which may run concurrently.
+// Guard prevents host processes that listen on all addresses from answering at Service addresses. Its
+// elements are the guarded addresses (without a port), and what may answer there: frontends, and health
+// check ports (without an address). Only one goroutine at a time may use it, except for Watch, which may
+// run concurrently.
 type Guard interface {
 	// Read returns all elements that have an effect.
 	Read(ctx context.Context) ([]service.Frontend, error)
-	// Add adds elements, addresses last, and Remove removes them, addresses first. What is as wanted
-	// already is success. After an error the elements are unknown until the next Read.
+	// Add adds elements, addresses last, and Remove removes them, addresses first. Adding an existing
+	// element, or removing a missing one, succeeds. After an error the elements are unknown until Read.
 	Add([]service.Frontend) error
 	Remove([]service.Frontend) error
-	// Watch calls changed when another program has changed something, until the context ends.
+	// Watch calls changed when another process changed an element, until the context ends.
 	Watch(ctx context.Context, changed func()) error
 	Close() error
 }
 
-// guarded is a guard with what it is known to have. Without a guard everything counts as guarded.
+// guarded is a guard with its known elements. If Guard is nil, everything counts as guarded.
 type guarded struct {
 	Guard
 	known map[service.Frontend]struct{}
 }
 
-// The bodies of objects that need a write: one that the guard does not have, and one that nothing but the
-// guard has.
+// The bodies that Read returns for objects that need a write: one that is missing in the guard, and one that
+// exists only in the guard.
 const (
 	bodyUnguarded = "unguarded\n"
 	bodyInVain    = "guarded in vain\n"
@@ -41,7 +41,7 @@ const (
 
 func inVain(id dataplane.ID) *dataplane.Object {
 	if id.Container == containerHealth {
-		return &dataplane.Object{ID: id, Kind: dataplane.Element} // the guard is all that has it
+		return &dataplane.Object{ID: id, Kind: dataplane.Element} // a health check port exists only in the guard
 	}
 	return &dataplane.Object{ID: id, Kind: dataplane.Element, Body: bodyInVain}
 }
@@ -53,7 +53,7 @@ func (g *guarded) close() error {
 	return g.Guard.Close()
 }
 
-// read asks the guard what it has.
+// read reads the elements of the guard.
 func (g *guarded) read(ctx context.Context) error {
 	if g.Guard == nil {
 		return nil
@@ -85,7 +85,7 @@ func (g *guarded) has(id dataplane.ID) bool {
 	return ok && known
 }
 
-// seen returns an object as it is with the guard.
+// seen returns an object, with the body bodyUnguarded if its element is missing in the guard.
 func (g *guarded) seen(o *dataplane.Object) *dataplane.Object {
 	if g.Guard == nil || o == nil {
 		return o
@@ -96,7 +96,7 @@ func (g *guarded) seen(o *dataplane.Object) *dataplane.Object {
 	return &dataplane.Object{ID: o.ID, Kind: o.Kind, Body: bodyUnguarded}
 }
 
-// elementOf returns the element of an object; false for one without.
+// elementOf returns the guard's element for an object; false if it has none.
 func elementOf(id dataplane.ID) (f service.Frontend, ok bool) {
 	var err error
 	switch id.Container {
@@ -112,7 +112,7 @@ func elementOf(id dataplane.ID) (f service.Frontend, ok bool) {
 	return f, err == nil
 }
 
-// guardedID returns the identity of the object of an element.
+// guardedID returns the identity of the object that an element of the guard belongs to.
 func guardedID(f service.Frontend) dataplane.ID {
 	switch {
 	case !f.Addr.IsValid():
@@ -124,8 +124,8 @@ func guardedID(f service.Frontend) dataplane.ID {
 	}
 }
 
-// protect adds what was opened to the guard, and the wanted addresses. After an error these stay as they are:
-// an address without a guard would open ports of the host.
+// protect adds opened listeners and new addresses to the guard. After an error the addresses are not added to the
+// host, because an unguarded address would expose the host's other ports.
 func (a *attempt) protect() error {
 	var elements []service.Frontend
 	var ids []dataplane.ID
@@ -144,7 +144,7 @@ func (a *attempt) protect() error {
 	return a.settle(Guard.Add, elements, ids, func(f service.Frontend) { a.w.guard.known[f] = struct{}{} })
 }
 
-// unprotect removes from the guard what has gone.
+// unprotect removes the elements of removed or rejected objects from the guard.
 func (a *attempt) unprotect() error {
 	var elements []service.Frontend
 	var ids []dataplane.ID
@@ -158,7 +158,7 @@ func (a *attempt) unprotect() error {
 	return a.settle(Guard.Remove, elements, ids, func(f service.Frontend) { delete(a.w.guard.known, f) })
 }
 
-// settle changes the guard, and notes what it has then.
+// settle changes the guard, and updates its known elements.
 func (a *attempt) settle(
 	change func(Guard, []service.Frontend) error, elements []service.Frontend, ids []dataplane.ID, note func(service.Frontend),
 ) error {

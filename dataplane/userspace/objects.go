@@ -22,9 +22,9 @@ import (
 //
 //	address   10.0.0.1          a local address, element without a body
 //	listener  tcp/10.0.0.1:80   a listening socket, element; its body is a Table
-//	health    31000             a health check node port, or the port of the node's health server, that
-//	                            answers at local addresses, too; element without a body, only with a guard
-//	forwarder ready             the node's own object: written when everything of the first batch is
+//	health    31000             a health check node port, or the port of the node's health server, which
+//	                            also answers at local addresses; element without a body, only with a guard
+//	forwarder ready             the node's object, written after everything else in the first batch
 const (
 	containerForwarder = "forwarder"
 	containerAddress   = "address"
@@ -32,8 +32,8 @@ const (
 	containerHealth    = "health"
 )
 
-// readyID is the identity of the node's own object. Without one, the node would count as served
-// before the first Service is.
+// readyID is the identity of the node's object. Without it, the node would count as served before its
+// first Service is.
 var readyID = dataplane.ID{Container: containerForwarder, Name: "ready"}
 
 func readyObject() dataplane.Object { return dataplane.Object{ID: readyID, Kind: dataplane.Owned} }
@@ -43,7 +43,7 @@ func addressObject(addr netip.Addr) dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: containerAddress, Name: addr.String()}, Kind: dataplane.Element}
 }
 
-// parseAddress returns the address that an identity stands for.
+// parseAddress returns the address in an identity.
 func parseAddress(id dataplane.ID) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(id.Name)
 	if err != nil {
@@ -57,7 +57,7 @@ func healthObject(port uint16) dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: containerHealth, Name: strconv.Itoa(int(port))}, Kind: dataplane.Element}
 }
 
-// parseHealth returns the port that an identity stands for.
+// parseHealth returns the port in an identity.
 func parseHealth(id dataplane.ID) (uint16, error) {
 	port, err := strconv.ParseUint(id.Name, 10, 16)
 	if err != nil {
@@ -67,7 +67,7 @@ func parseHealth(id dataplane.ID) (uint16, error) {
 }
 
 // Naming reads the identities of this backend's objects: a listener is a frontend, and an address
-// is shared by all Services that want it.
+// belongs to all Services that have it.
 type Naming struct{}
 
 // Naming implements dataplane.Renderer.
@@ -106,32 +106,32 @@ func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	}
 }
 
-// Table is what a listener does with its clients. It is immutable.
+// Table describes how a listener treats its clients. It is immutable.
 type Table struct {
-	// Service and Port are whose clients they are; the port may have no name.
+	// Service and Port are the Service and the name of its port, which may be empty.
 	Service service.Key
 	Port    string
-	// By is the algorithm that the Service asks for, and Seed what hashes begin with.
+	// By is the algorithm of the Service, and Seed the seed of its hashes.
 	By   service.Balancing
 	Seed uint32
 	// LeastConnections says to balance by the number of open connections, if By is Random.
 	LeastConnections bool
-	// ProxyProtocol says to tell endpoints of the client, over TCP.
+	// ProxyProtocol says to send endpoints the header of the PROXY protocol, over TCP.
 	ProxyProtocol bool
-	// Drain is how long connections to endpoints that have left stay open.
+	// Drain is how long connections to removed endpoints stay open.
 	Drain service.Drain
 	// Affinity is how many seconds a client stays with its endpoint after its last connection;
 	// 0 for none.
 	Affinity int
-	// Allowed are the sources that may come; nil for all. Denied may not, even if they are among Allowed.
+	// Allowed are the sources that may connect; nil for all. Denied may not, even if they are in Allowed.
 	Allowed, Denied []netip.Prefix
-	// Near are sources whose endpoints are NearTo; those of all other sources are To. Without endpoints,
-	// what they send is dropped.
+	// Near are sources that connect to NearTo; all other sources connect to To. If that list is empty,
+	// their packets are dropped.
 	Near       []netip.Prefix
 	NearTo, To []netip.AddrPort
-	// Weights are those of endpoints that have another one than 1.
+	// Weights are the weights of endpoints, if not 1.
 	Weights map[netip.AddrPort]uint16
-	// Kept are endpoints that keep their UDP sessions and get no new ones.
+	// Kept are endpoints that keep their UDP sessions, but get no new ones.
 	Kept []netip.AddrPort
 }
 
@@ -158,7 +158,7 @@ const (
 	proxyVersion     = "v2"
 )
 
-// switches are the lines that are there or not.
+// switches are the optional lines with a fixed value.
 func (t *Table) switches() []setting {
 	return []setting{
 		{wordBalance, leastConnections, &t.LeastConnections}, {wordProxy, proxyVersion, &t.ProxyProtocol},
@@ -252,7 +252,7 @@ func parseTable(body string) (*Table, error) {
 	return t, nil
 }
 
-// parseSwitch reads a line that is there or not.
+// parseSwitch reads one of the switches.
 func (t *Table) parseSwitch(word, value string) error {
 	for _, s := range t.switches() {
 		if s.word == word && s.value == value {
@@ -263,7 +263,7 @@ func (t *Table) parseSwitch(word, value string) error {
 	return fmt.Errorf("unknown word %q or value %q", word, value)
 }
 
-// parseOf reads whose table it is.
+// parseOf reads the Service and the name of the port.
 func (t *Table) parseOf(value string) error {
 	key, name, _ := strings.Cut(value, " ")
 	namespace, of, found := strings.Cut(key, "/")
@@ -301,8 +301,8 @@ func (t *Table) setWeight(at netip.AddrPort, weight uint16) {
 	t.Weights[at] = weight
 }
 
-// turns returns the order in which endpoints have their turns, or the endpoints of the slots of hashes; nil for one
-// turn each.
+// turns returns the indexes of endpoints in the order of their turns or, if the algorithm hashes, by hash slot; nil for
+// one turn each.
 func (t *Table) turns(of []netip.AddrPort) []int {
 	if len(of) == 0 || !t.By.Hashes() && len(t.Weights) == 0 {
 		return nil
@@ -333,7 +333,7 @@ func add[T any](all []T, text string, parse func(string) (T, error)) ([]T, error
 	return append(all, one), err
 }
 
-// targets returns the endpoints of a client; none if what it sends is dropped.
+// targets returns the endpoints of a client; none if its packets are dropped.
 func (t *Table) targets(client netip.Addr) []netip.AddrPort {
 	all, _ := t.side(client)
 	return all
@@ -355,12 +355,12 @@ func within(client netip.Addr, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(client) })
 }
 
-// has reports whether an endpoint gets new connections of any client.
+// has reports whether an endpoint gets new connections from any client.
 func (t *Table) has(endpoint netip.AddrPort) bool {
 	return slices.Contains(t.To, endpoint) || slices.Contains(t.NearTo, endpoint)
 }
 
-// roles are those of an endpoint in a table.
+// roles are the lists of a table that contain an endpoint.
 type roles uint8
 
 // The roles.

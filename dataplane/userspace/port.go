@@ -9,21 +9,21 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 )
 
-// port is what the listeners of one Service port share. Any goroutine may use it. The lock guards
-// its fields, never a call.
+// port is the state that the listeners of one Service port share. Any goroutine may use it. The lock
+// guards only its fields.
 type port struct {
 	id PortID
-	// share is that of the Service.
+	// share is the share of its Service.
 	share *share
-	// holders belongs to the registry.
+	// holders counts calls of Registry.hold; the registry's lock guards it.
 	holders int
 
 	mu sync.Mutex
 	// clients are those with affinity.
 	clients affinity
-	// endpoints are those that a listener holds: they have had a client.
+	// endpoints are those that some listener's balancer holds, because they had a client.
 	endpoints map[netip.AddrPort]*endpoint
-	// former is what endpoints passed on that no listener holds any more, with all that was refused.
+	// former is the sum of the endpoints that are no longer held, and of all refused clients.
 	former traffic.Tally
 }
 
@@ -36,7 +36,7 @@ type endpoint struct {
 	bytes   relay.Bytes
 }
 
-// Reasons are the reasons of the relay as those of all modes.
+// Reasons translates the relay's reasons to those that all modes report.
 var Reasons = [relay.Refusals]traffic.Reason{
 	relay.ClientFull: traffic.Limit, relay.PartFull: traffic.Limit, relay.TotalFull: traffic.Limit, relay.Replaced: traffic.Limit,
 	relay.Unreachable: traffic.Unreachable, relay.NoTarget: traffic.NoEndpoints,
@@ -46,7 +46,7 @@ func newPort(id PortID, of *share) *port {
 	return &port{id: id, share: of, endpoints: make(map[netip.AddrPort]*endpoint)}
 }
 
-// hold returns an endpoint, until as many calls of release.
+// hold returns an endpoint. It exists until release is called as often as hold.
 func (p *port) hold(at netip.AddrPort) *endpoint {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,14 +68,14 @@ func (e *endpoint) release() {
 	}
 }
 
-// now returns the tally with the bytes. The caller has the lock.
+// now returns the tally with the bytes. The caller holds the lock.
 func (e *endpoint) now() traffic.Tally {
 	t := e.tally
 	t.BytesIn, t.BytesOut = e.bytes.ToTargets.Load(), e.bytes.ToClients.Load()
 	return t
 }
 
-// opened counts a connection of a client, which the port remembers for a while.
+// opened counts a connection of a client. If remember is positive, the port remembers the client that long.
 func (e *endpoint) opened(client netip.Addr, remember time.Duration) {
 	e.port.mu.Lock()
 	defer e.port.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *port) loads(endpoints []netip.AddrPort) []uint64 {
 	return loads
 }
 
-// addTo adds what the port has passed on. Ports may share an endpoint.
+// addTo adds the port's numbers to those of its Service. Ports may share an endpoint.
 func (p *port) addTo(to *traffic.ServiceTally) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,7 @@ const (
 	proxyTCP6    = 0x21
 )
 
-// proxyHeader tells an endpoint which client has connected, and to what. Both are of one family.
+// proxyHeader returns the header for a client that connected to the address at. Both are of one family.
 func proxyHeader(client, at netip.AddrPort) []byte {
 	kind := byte(proxyTCP4)
 	if client.Addr().Is6() {

@@ -13,19 +13,19 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Registry is what the forwarders of a process share: what is known of each Service port, for all
-// frontends together, and the open connections. Any goroutine may use it. The lock guards its
-// fields, never a call.
+// Registry is the state that the forwarders of a process share: the ports of each Service, with the
+// numbers of all their frontends, and the open connections. Any goroutine may use it. The lock guards
+// only its fields.
 type Registry struct {
 	mu       sync.Mutex
 	services map[service.Key]*share
-	// watch is told of what has ended; see Watch.
+	// watch is called for ended connections and refused clients; see Watch.
 	watch atomic.Pointer[func(*Done)]
 	*total
-	// places are where the forwarders listen.
+	// places are the addresses on which the forwarders listen.
 	places relay.Places
-	// open has the connections and sessions, and last is the highest number of one. It is divided,
-	// so that a list holds up a connection for the length of one shard at most.
+	// open has the open connections and sessions; last is the highest number given to one. It is
+	// divided into shards, so that Connections blocks a new connection only while it reads one shard.
 	open [shards]struct {
 		mu       sync.Mutex
 		byNumber map[uint64]*Open
@@ -33,10 +33,10 @@ type Registry struct {
 	last atomic.Uint64
 }
 
-// shards keeps one below 2,100 connections at the largest limit of a process.
+// shards is large enough that a shard has about 2,048 entries at the highest limits of a process.
 const shards = 64
 
-// PortID is a Service port in one family. Its zero value stands for a listener of no Service.
+// PortID identifies a Service port in one family. The zero value is for a listener that belongs to no Service.
 type PortID struct {
 	Service  service.Key
 	Name     string
@@ -52,18 +52,18 @@ type Open struct {
 	Port   PortID
 }
 
-// Done is a connection or session that has ended, or a client that was refused.
+// Done is an ended connection or session, or a refused client.
 type Done struct {
 	Port PortID
 	// Client and At are the addresses of the client and of the listener.
 	Client, At netip.AddrPort
-	// Connection is nil for a client that was refused, and Refused says why.
+	// Connection is nil for a refused client; Refused is the reason.
 	*relay.Connection
 	Refused relay.Refusal
 }
 
-// Watch makes the registry call a function for each connection that ends and each client that is refused; nil ends that.
-// The function must not block.
+// Watch makes the registry call a function for each ended connection and each refused client. If each is nil, the
+// registry stops calling. The function must not block.
 func (r *Registry) Watch(each func(*Done)) {
 	if each == nil {
 		r.watch.Store(nil)
@@ -87,7 +87,7 @@ func NewRegistry(bounds Bounds) *Registry {
 	return r
 }
 
-// hold returns what is known of a Service port, until as many calls of release.
+// hold returns the state of a Service port. It exists until release is called as often as hold.
 func (r *Registry) hold(id PortID) *port {
 	if id == (PortID{}) {
 		return newPort(id, r.newShare())
@@ -140,8 +140,8 @@ func (r *Registry) ended(o *Open) {
 	delete(s.byNumber, o.Number)
 }
 
-// Connections returns the open connections and sessions with numbers above one, in order, most at
-// most. More reports whether there are others. A nil registry has none.
+// Connections returns the wanted open connections and sessions with numbers greater than above, in
+// order, but at most most of them. More is set if there are others. A nil registry has none.
 func (r *Registry) Connections(above uint64, most int, wanted func(*Open) bool) (found []*Open, more bool) {
 	if r == nil {
 		return nil, false
@@ -162,8 +162,8 @@ func (r *Registry) Connections(above uint64, most int, wanted func(*Open) bool) 
 	return all[:min(len(all), most)], len(all) > most
 }
 
-// Traffic returns what a Service has passed on since it has listeners; nil in a family without. A nil
-// registry has none.
+// Traffic returns the traffic of a Service, counted since it has listeners; nil for a family without
+// listeners. A nil registry has none.
 func (r *Registry) Traffic(of service.Key) (all service.PerFamily[*traffic.ServiceTally]) {
 	if r == nil {
 		return all

@@ -16,14 +16,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer writes the listeners of a forwarder, and local addresses unless they are of node ports. It
+// Writer writes the listeners of a forwarder and, except for the Part NodePorts, local addresses. It
 // implements [dataplane.Writer] and [dataplane.Watcher].
 //
-// A batch with an object that cannot be written for a reason in the object itself is rejected with proof, and
-// everything else in it lands; the suspects are the owners of such objects. If the host is at fault
-// instead (no descriptors), there are no suspects.
+// If an object cannot be written because of the object itself, Write rejects the batch, with the owners of such
+// objects as proven suspects, but everything else in it lands. If the host is at fault instead (for example, no
+// descriptors), there are no suspects.
 //
-// Write and Read belong to one goroutine at a time, of all writers of a forwarder. Watch may run
+// Only one goroutine at a time may call Write and Read of the writers of one forwarder. Watch may run
 // concurrently.
 type Writer struct {
 	*Forwarder
@@ -38,8 +38,8 @@ var (
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
-// NewWriter returns a writer for a forwarder, in the same network namespace. Inside is that of
-// relay.Config. The guard is that of addresses, nil for none; the writer closes it.
+// NewWriter returns a writer for a forwarder, in the same network namespace. The function inside is
+// as in relay.Config. The guard protects the addresses, and may be nil; the writer closes it.
 func NewWriter(f *Forwarder, guard Guard, inside func(func() error) error) (*Writer, error) {
 	if inside == nil {
 		inside = func(f func() error) error { return f() }
@@ -55,7 +55,7 @@ func NewWriter(f *Forwarder, guard Guard, inside func(func() error) error) (*Wri
 	return w, err
 }
 
-// Close closes the writer's sockets. The forwarder goes on.
+// Close closes the writer's sockets. The forwarder keeps running.
 func (w *Writer) Close() error {
 	err := w.guard.close()
 	if w.routes != nil {
@@ -64,8 +64,8 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// Read returns our local routes and the open listeners, sorted by ID. What the guard does not have, or has in
-// vain, equals no rendered object.
+// Read returns Sluice's local routes and the open listeners, sorted by ID. An object that is missing in the guard,
+// or exists only there, has a body that differs from every rendered object.
 func (w *Writer) Read(ctx context.Context) (objects []dataplane.Object, err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -98,7 +98,7 @@ func (w *Writer) Read(ctx context.Context) (objects []dataplane.Object, err erro
 	return objects, nil
 }
 
-// object returns an object as it is: nil if there is nothing of it.
+// object returns the current state of an object; nil if it does not exist.
 func (w *Writer) object(id dataplane.ID) *dataplane.Object {
 	o := w.listeners.Object(id)
 	switch {
@@ -111,8 +111,8 @@ func (w *Writer) object(id dataplane.ID) *dataplane.Object {
 	return w.guard.seen(o)
 }
 
-// Watch calls changed when a listener has died by itself, and when another program has removed one
-// of our routes or changed the guard, until the context ends.
+// Watch calls changed when a listener failed, and when another process removed one of Sluice's routes
+// or changed the guard, until the context ends.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -139,9 +139,9 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	return a.run(ctx)
 }
 
-// attempt is one Write. The order makes every prefix a correct state: listeners are opened, the guard
-// lets their clients through and guards new addresses, then addresses come, listeners change, addresses go,
-// listeners go, and the guard forgets both.
+// attempt is one Write. The order of its steps makes every prefix a correct state: open listeners; add listeners
+// and new addresses to the guard; add addresses; change listeners; remove addresses; remove listeners; remove both
+// from the guard.
 type attempt struct {
 	*listeners.Attempt[*Table]
 	w       *Writer
@@ -177,7 +177,7 @@ func (a *attempt) check() {
 	}
 }
 
-// refuse rejects an address or a health check port. The rest of the batch lands.
+// refuse rejects an address or a health check port. The rest of the batch is still written.
 func (a *attempt) refuse(c *dataplane.Change, err error) {
 	a.Reject(&listeners.OpenError{Owner: c.Owner, Err: err})
 	a.refused[c.ID] = true
@@ -197,7 +197,7 @@ func (w *Writer) accepts(id dataplane.ID) error {
 	return nil
 }
 
-// addresses adds the wanted addresses, or removes the unwanted ones.
+// addresses adds the batch's new addresses, or removes its removed ones.
 func (a *attempt) addresses(ctx context.Context, adding bool) error {
 	var changed []*dataplane.Change
 	var addrs []netip.Addr
@@ -206,7 +206,7 @@ func (a *attempt) addresses(ctx context.Context, adding bool) error {
 		if c.ID.Container != containerAddress || (c.After != nil) != adding || a.unsure[c.ID] || a.refused[c.ID] {
 			continue
 		}
-		if addr, err := parseAddress(c.ID); err == nil { // check has parsed it before
+		if addr, err := parseAddress(c.ID); err == nil { // check rejected those with an error
 			changed, addrs = append(changed, c), append(addrs, addr)
 		}
 	}
@@ -224,14 +224,14 @@ func (a *attempt) addresses(ctx context.Context, adding bool) error {
 			a.refuse(c, err)
 		default:
 			a.unsure[c.ID] = true
-			failed = err // the last one stands for all
+			failed = err // only the last error is reported
 		}
 	}
 	return failed
 }
 
-// refusedAlone reports whether the kernel refuses an address for what it is: not for want of
-// memory, privilege or the loopback interface.
+// refusedAlone reports whether the kernel rejected an address because of the address itself, not for
+// lack of memory, privilege or the loopback interface.
 func refusedAlone(err error) bool {
 	refusal, ok := errors.AsType[*netlink.Rejection](err)
 	return ok && !slices.Contains([]unix.Errno{
@@ -239,7 +239,7 @@ func refusedAlone(err error) bool {
 	}, refusal.Errno)
 }
 
-// finish writes the node's own object.
+// finish marks the node's object as written.
 func (a *attempt) finish() {
 	for i := range a.changes {
 		if c := &a.changes[i]; c.ID == readyID {
@@ -249,7 +249,7 @@ func (a *attempt) finish() {
 	}
 }
 
-// certain returns what exists after a write that was carried out in part.
+// certain returns the objects whose state is known after a partial write.
 func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 	certain := make(map[dataplane.ID]*dataplane.Object, len(a.changes))
 	for i := range a.changes {
@@ -257,7 +257,7 @@ func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 		case c.ID.Container != containerAddress && !a.unsure[c.ID]:
 			certain[c.ID] = a.w.object(c.ID)
 		case a.refused[c.ID]:
-			certain[c.ID] = nil // it was to be added
+			certain[c.ID] = nil // only additions are rejected
 		case !a.unsure[c.ID]:
 			certain[c.ID] = c.After
 		}

@@ -25,18 +25,18 @@ const (
 	accountPackets = 2
 )
 
-// ensureAccounts creates the objects that do not exist.
+// ensureAccounts creates the missing accounting objects.
 func ensureAccounts() error {
 	return eachAccount(accountNew, unix.NLM_F_CREATE, "create", unix.EBUSY) // it exists
 }
 
-// RemoveAccounts removes the objects. One that a rule still counts in stays: the rule is of
-// another variant or family, or of another program.
+// RemoveAccounts removes the accounting objects. An object stays if a rule still counts in it: a rule
+// of another variant or family, or of another program.
 func RemoveAccounts() error {
 	return eachAccount(accountDelete, 0, "remove", unix.ENOENT, unix.EBUSY, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
-// eachAccount makes a request for each object. Some rejections are as good as success.
+// eachAccount makes a request for each object. The errors in fine count as success.
 func eachAccount(kind, flags uint16, verb string, fine ...error) error {
 	socket, err := openAccounting()
 	if err != nil {
@@ -64,8 +64,8 @@ func isOneOf(err error, kinds []error) bool {
 	return false
 }
 
-// ReadAccounts returns the packets that each object has counted. One that does not exist is left
-// out. The error says that the kernel has no accounting, or does not answer.
+// ReadAccounts returns the packets that each object has counted, without missing objects. It returns
+// an error if the kernel does not support accounting, or does not answer.
 func ReadAccounts() (map[string]uint64, error) {
 	socket, err := openAccounting()
 	if err != nil {
@@ -99,8 +99,8 @@ func accountRequest(kind, flags uint16, name string) []byte {
 
 // Accounting returns nil if rules can count in accounting objects here: the kernel has them
 // (module nfnetlink_acct), and the kernel and the programs know the match (xt_nfacct). Otherwise
-// the error says what is missing. Nothing is changed. An error that is no *NoAccountingError is
-// not conclusive.
+// it returns a *NoAccountingError that names what is missing. Any other error means that it could
+// not find out. It changes nothing.
 func (e *Exec) Accounting(ctx context.Context) error {
 	if _, err := ReadAccounts(); err != nil {
 		return &NoAccountingError{What: "the kernel does not support accounting objects (module nfnetlink_acct)", Err: err}
@@ -114,7 +114,7 @@ func (e *Exec) Accounting(ctx context.Context) error {
 	return err
 }
 
-// NoAccountingError says why rules cannot count in accounting objects.
+// NoAccountingError describes why rules cannot count in accounting objects.
 type NoAccountingError struct {
 	What string
 	Err  error

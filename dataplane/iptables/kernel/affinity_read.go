@@ -20,7 +20,7 @@ import (
 // recentLists has a file for each list of the match "recent" in this thread's namespace.
 const recentLists = "/proc/thread-self/net/xt_recent"
 
-// SeenRecently returns how long ago a list of the match "recent" has last seen a client.
+// SeenRecently returns how long ago a list of the match "recent" last saw a client.
 func SeenRecently(list string, client netip.Addr) (age time.Duration, known bool, err error) {
 	file, err := os.Open(filepath.Join(recentLists, filepath.Base(list)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +60,7 @@ func seenIn(lines io.Reader, client netip.Addr, now clock) (age time.Duration, k
 	return 0, false, scanner.Err()
 }
 
-// clock is the kernel's at one moment: its time since the start, and the length of its tick.
+// clock is the kernel's clock at one moment: the time since boot, and the length of a tick.
 type clock struct{ uptime, tick time.Duration }
 
 func readClock() (clock, error) {
@@ -73,8 +73,8 @@ func readClock() (clock, error) {
 	return clock{time.Duration(now.Nano()), time.Duration(tick.Nano())}, err
 }
 
-// since returns how long ago a moment was that the kernel gives in ticks. They begin 300 s below
-// 2^32 (INITIAL_JIFFIES).
+// since returns the age of a time that the kernel prints in ticks. At boot, the ticks start 300 s
+// below 2^32 (INITIAL_JIFFIES).
 func (c clock) since(ticks uint64) time.Duration {
 	const before = 300 * time.Second
 	first := uint64(math.MaxUint32) + 1 - uint64(before/c.tick)

@@ -23,15 +23,15 @@ type CleanupSummary struct {
 // Any reports whether anything was removed.
 func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 
-// Cleanup removes the chains and hooks of an Ownership from the tables of one family, whether Sluice or a
-// kube-proxy made them. It removes the hooks and chains of a table together or, if that is rejected,
-// hooks one by one and then all chains. It leaves what the kubelet shares, and everything else. What is already gone is no error.
+// Cleanup removes the chains and hooks of an Ownership from the tables of one family, whether Sluice or
+// kube-proxy created them. It removes the hooks and chains of a table together or, if that fails, hooks one by one
+// and then all chains. It keeps chains and hooks that the kubelet shares. Objects that no longer exist are no error.
 //
-// If another program's rule leads to one of our chains, that chain cannot be deleted. It is
-// emptied, and the error names the rule. A failed step does not prevent the others; their errors
-// are joined.
+// If another program's rule jumps to one of these chains, that chain cannot be deleted. Cleanup empties
+// it, and the error names the rule. A failed step does not prevent the others; their errors are
+// joined.
 //
-// Dry says what a cleanup would remove, and removes nothing.
+// If dry is set, Cleanup removes nothing, and returns what it would remove.
 func Cleanup(
 	ctx context.Context, family service.Family, tool Tool, of Ownership, dry bool,
 ) (CleanupSummary, error) {
@@ -48,7 +48,7 @@ func Cleanup(
 	return c.summary, errors.Join(failed...)
 }
 
-// reader is a tool that changes nothing and says that it has.
+// reader is a tool that changes nothing, but reports success.
 type reader struct{ Tool }
 
 func (reader) Restore(context.Context, []byte) error                            { return nil }
@@ -76,12 +76,12 @@ func (c *cleanup) table(ctx context.Context, table render.Table) error {
 			c.summary.Hooks += len(hooks)
 			return err
 		}
-		// Step by step, everything is removed that can be, and the errors say what is in the way.
+		// Step by step, everything else is removed, and the errors name what cannot be.
 		if s, err = readTable(ctx, c.from, table, c.of); err != nil {
 			return err
 		}
 	}
-	// A hook that cannot be removed holds the chain that it leads to.
+	// The target of a hook that cannot be removed cannot be deleted either.
 	held := make(map[string]bool)
 	var failed []error
 	for _, hook := range hooks {
@@ -111,8 +111,8 @@ func hookDeletions(s *saved, hooks []render.Hook) (lines []string) {
 	return lines
 }
 
-// chains empties all our chains of a table and deletes those that nothing holds, after the lines
-// of first. It reports false if the tool has rejected it.
+// chains runs the lines of first, empties all owned chains of a table, and deletes those that are not
+// held. It returns false if the tool returned an error.
 func (c *cleanup) chains(
 	ctx context.Context, s *saved, first []string, held map[string]bool,
 ) (done bool, err error) {
@@ -148,8 +148,8 @@ func (c *cleanup) chains(
 	return true, errors.Join(failed...)
 }
 
-// holdForeign marks our chains that a rule outside of them leads to as held, and returns an error
-// for each such rule.
+// holdForeign marks owned chains as held if a rule of another chain jumps to them, and returns an
+// error for each such rule.
 func (c *cleanup) holdForeign(s *saved, held map[string]bool) (foreign []error) {
 	for _, chain := range s.chains {
 		if c.of.Owns(s.table, chain) {

@@ -10,33 +10,33 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// counted has totals that grow by the differences of readings. A write replaces all rules of a chain. The new rules
-// begin at 0, and what the deleted ones counted after the last reading is lost. Writes are noted, because a new counter
-// that passes the value of the deleted one before the next reading looks like the same counter.
+// counted has totals, which grow by the difference between two readings. A write replaces all rules of a chain: new
+// rules start at 0, and counts of the deleted rules since the last reading are lost. counted notes writes, because a
+// new counter that exceeds the value of the deleted one before the next reading would look like the same counter.
 type counted struct {
-	// totals are those of subjects with traffic, missing those that the last reading did not find. They belong to the
-	// reading.
+	// totals are those of subjects with traffic; missing are the subjects that the last reading did not find. Only
+	// the reading goroutine uses them.
 	totals  map[subject]uint64
 	missing map[subject]bool
-	// frontends has the frontend of each service port, by render.PortOf. It belongs to the reading.
+	// frontends has the frontend of each service port, by render.PortOf. Only the reading goroutine uses it.
 	frontends map[string]service.Frontend
 
-	mu sync.Mutex // guards what follows
-	// last is what rules had counted at the last reading, by chain, without zeros. Chains that were written since
-	// are left out. The inner maps never change.
+	mu sync.Mutex // guards the fields below
+	// last has the counts of the last reading, by chain, without zeros and without chains that were written since.
+	// The inner maps never change.
 	last counts
-	// writing is the present write. written has the chains of writes since the present reading began, which may
-	// have found their deleted rules. It is nil after a reading.
+	// writing is the current write. written has the chains of writes since the current reading began: the reading
+	// may have found their deleted rules. It is nil between readings.
 	writing []dataplane.Change
 	written map[dataplane.ID]bool
-	// lower is set if the last reading found a smaller count than the one before.
+	// lower is set if the last reading found a smaller count than the one before, without a write in between.
 	lower bool
 }
 
 // counts are those of rules, by chain and place.
 type counts map[dataplane.ID]map[place]uint64
 
-// subject is what a total is of: connections to a service port or to one of its endpoints, or packets to a frontend
+// subject is what a total counts: connections to a service port or to one of its endpoints, or packets to a frontend
 // that were refused for a reason.
 type subject struct {
 	port     string
@@ -59,8 +59,8 @@ func (c *counted) beginWrite(changes []dataplane.Change) {
 	c.noteWritten()
 }
 
-// endWrite is called after it. If it did not land, chains may still have their former rules. Then they keep their last
-// counts: otherwise, connections could count twice.
+// endWrite is called after the write. If the write did not land, chains may still have their old rules. They then keep
+// their last counts, because otherwise connections could count twice.
 func (c *counted) endWrite(landed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,10 +108,10 @@ func (c *counted) add(m *meter) traffic.Reading {
 	return c.reading(found)
 }
 
-// exchange returns the counts of the last reading, and the chains that were written during the present one. Their
-// present counts mean nothing. The reading is usable if no count is smaller than before, or if the next reading
-// confirms that. In the legacy variant, each write by any program resets the counters of the whole table, and
-// restores those of the other rules a moment later.
+// exchange returns the counts of the last reading, and the chains that were written during the current one, whose
+// counts are not reliable. A reading with a smaller count than before is usable only if the reading before it had one,
+// too: in the legacy variant, each write by any program resets the counters of the whole table, and restores those of
+// the other rules a moment later.
 func (c *counted) exchange(m *meter) (before counts, written map[dataplane.ID]bool, usable bool) {
 	now := m.nonzero()
 	c.mu.Lock()
@@ -141,10 +141,10 @@ func (c *counted) grow(s subject, n uint64) {
 	}
 }
 
-// forget drops the totals of what two readings in a row did not find, and adds those of all others to found. One
-// reading is not enough: it reads table by table, and another process may have removed the rules for a moment. A
-// service port without endpoints, and refusals of a frontend, remain as long as something serves or refuses the
-// frontend.
+// forget drops the totals of subjects that two readings in a row did not find, and adds all other subjects to found.
+// One reading is not enough, because it reads one table after the other, and another process may have removed the
+// rules for a moment. The totals of a service port without endpoints, and the refusals of a frontend, remain as long
+// as a rule serves or refuses the frontend.
 func (c *counted) forget(m *meter, found map[subject]bool) {
 	maps.Copy(c.frontends, m.ports)
 	for port, f := range c.frontends {

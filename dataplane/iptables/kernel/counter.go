@@ -11,21 +11,21 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// place is what a rule counts for: a frontend, an endpoint, or a chain that it leads to.
+// place is what a rule counts for: a frontend, an endpoint, or a chain that it jumps to.
 type place struct {
 	frontend service.Frontend
 	endpoint netip.AddrPort
 	chain    string
 }
 
-// counter is a rule with its counter. The place has everything that the rule names: the frontend that it
-// matches, and the endpoint or the chain that it leads to.
+// counter is a rule with its counter. Its place has everything that the rule names: the frontend that it
+// matches, and the endpoint or the chain that is its target.
 type counter struct {
 	place
 	packets uint64
 }
 
-// at returns what the rule of a chain counts connections or refusals for.
+// at returns the place for which a rule of a chain counts connections or refusals; false if it counts neither.
 func (c *counter) at(chain dataplane.ID) (at place, counts bool) {
 	what, nodePorts := render.CountedIn(chain)
 	switch what {
@@ -37,7 +37,7 @@ func (c *counter) at(chain dataplane.ID) (at place, counts bool) {
 	case render.CountsNoEndpoints, render.CountsOutOfRange:
 		at := place{frontend: c.frontend}
 		if render.PortOf(c.chain) != "" {
-			at.chain, c.chain = c.chain, "" // of denied sources
+			at.chain, c.chain = c.chain, "" // the chain for denied sources
 		}
 		if nodePorts {
 			c.frontend.Addr, at.frontend.Addr = netip.Addr{}, netip.Addr{}
@@ -47,7 +47,7 @@ func (c *counter) at(chain dataplane.ID) (at place, counts bool) {
 	return place{}, false
 }
 
-// dispatches returns the frontend that the rule of a chain leads to a service port.
+// dispatches returns the frontend and the service port of a rule that sends a frontend to a service port.
 func (c *counter) dispatches(chain dataplane.ID) (port string, f service.Frontend, ok bool) {
 	what, nodePorts := render.CountedIn(chain)
 	if f = c.frontend; nodePorts {
@@ -77,7 +77,7 @@ func printedCounter(line string) (chain string, c counter, ok bool) {
 	return chain, c, ok
 }
 
-// read notes what a rule names.
+// read fills the counter from a rule.
 func (c *counter) read(r rules.Rule) {
 	for _, m := range r.Matches {
 		for _, o := range m.Options {

@@ -18,25 +18,25 @@ import (
 // Detection is the choice of a variant.
 type Detection struct {
 	Variant Variant
-	// Reason says in a few words what decided.
+	// Reason describes in a few words why the variant was chosen.
 	Reason string
 	// Leftovers describes rules for Services in the other variant. They still affect packets: see
 	// kubernetes/kubernetes issue 71305.
 	Leftovers []string
-	// Unused describes the other content of the unused variant, empty for none. Packets pass both
+	// Unused describes the content of the other variant, empty for none. Packets pass both
 	// variants: each can drop them.
 	Unused string
 }
 
-// Auto asks Detect to choose.
+// Auto makes Detect choose.
 const Auto = "auto"
 
 // Detect chooses the variant for all families of the node, as the wrappers in kube-proxy's image do
 // (kubernetes-sigs/iptables-wrappers). The kubelet marks the variant that it uses by a chain in
 // mangle, so that all programs can agree. Without a mark, the variant with more rules of
-// Kubernetes is chosen. If there is none, it is the variant of the iptables in PATH, which the
-// node's other programs use: if a firewall's policy DROP for FORWARD were in one variant and our
-// ACCEPTs in the other, nothing would be forwarded.
+// Kubernetes is chosen. If both have the same number, it is the variant of the iptables in PATH, which
+// the node's other programs use: if a firewall's policy DROP for FORWARD were in one variant and
+// Sluice's ACCEPT rules in the other, the kernel would forward nothing.
 //
 // want is "auto", "legacy" or "nft". The last two decide the choice, but Detect still searches the
 // other variant for leftovers. Anything else is an error, and so is a node on which no variant can
@@ -73,14 +73,14 @@ func usual(ctx context.Context, families []service.Family) Variant {
 	return ""
 }
 
-// holding is what a variant holds, in all families that were asked for.
+// holding is the content of a variant, in all requested families.
 type holding struct {
 	variant Variant
 	// marked is set if the kubelet's mark was found.
 	marked bool
 	// rules counts the rules in chains named KUBE-…, services the chains of Services.
 	rules, services int
-	// ports counts the chains of Service ports as iptables mode has them.
+	// ports counts the chains of Service ports, which only iptables mode has.
 	ports int
 	// all counts the rules of all programs.
 	all int
@@ -180,7 +180,7 @@ func (h *holding) countMark(chain, rule string) {
 // portChars is the length of the hash in the name of a Service port's chain.
 const portChars = 16
 
-// content describes what else a variant contains, empty for nothing.
+// content describes the rules and DROP policies of a variant, empty for none.
 func (h *holding) content() string {
 	var parts []string
 	if h.all > 0 {
@@ -195,7 +195,7 @@ func (h *holding) content() string {
 	return fmt.Sprintf("the %s variant of iptables contains %s", h.variant, strings.Join(parts, " and "))
 }
 
-// Former is what a variant holds of iptables mode in one family before the proxy starts.
+// Former describes the rules of a variant in one family before the proxy starts.
 type Former struct {
 	Variant Variant
 	Family  service.Family
@@ -223,8 +223,8 @@ func (f Former) String() string {
 	return fmt.Sprintf("%s %s: chains of %d Service ports", f.Variant, f.Family, f.ServicePorts)
 }
 
-// FindFormer looks at all variants and families. It leaves out what cannot be listed, for example
-// because there are no programs for it.
+// FindFormer lists the rules of all variants and families. It leaves out those that it cannot list,
+// for example because their programs are not installed.
 func FindFormer(ctx context.Context) []Former {
 	var all []Former
 	for _, variant := range [...]Variant{NFT, Legacy} {
@@ -241,13 +241,13 @@ func FindFormer(ctx context.Context) []Former {
 }
 
 // choose decides between the variants that can be used. usual is the variant of the iptables in
-// PATH, if known; missing says why the others cannot be used.
+// PATH, if known; missing is the reason why the others cannot be used.
 func choose(want string, found []holding, usual Variant, missing error) (Detection, error) {
 	candidates := slices.DeleteFunc(slices.Clone(found), func(h holding) bool { return want != Auto && want != string(h.variant) })
 	if len(candidates) == 0 {
 		return Detection{}, missing
 	}
-	// Of equal ones, the first is chosen.
+	// MaxFunc returns the first of equal candidates.
 	chosen := slices.MaxFunc(candidates, func(a, b holding) int { return slices.Compare(a.score(usual), b.score(usual)) })
 	d := Detection{Variant: chosen.variant, Reason: reason(want, chosen, found, usual)}
 	for _, h := range found {
@@ -278,7 +278,7 @@ func (h holding) score(usual Variant) []int {
 	}
 }
 
-// reason says why a variant was chosen.
+// reason describes why a variant was chosen.
 func reason(want string, chosen holding, found []holding, usual Variant) string {
 	const balanced = "neither variant holds more rules of Kubernetes, and "
 	switch {

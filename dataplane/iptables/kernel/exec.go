@@ -19,22 +19,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Exec is the [Tool] that runs the real programs of one variant, for one family. Package
-// go-iptables answers what it can: versions, whether a rule or a chain exists, what a chain holds.
-// Three things it cannot do, so this file runs the programs for them: iptables-restore and
-// iptables-save, which it does not know; and changes of single rules, because the watch has to know
-// the process that makes them (OnStart).
+// Exec is the [Tool] that runs the real programs of one variant, for one family. It uses package
+// go-iptables for versions, for whether a rule or a chain exists, and for the content of a chain. It
+// runs the programs itself for three things: iptables-restore and iptables-save, which go-iptables does
+// not support, and changes of single rules, because the watch needs the process ID of each change
+// (OnStart).
 //
 // Programs older than 1.6.2 are rejected: they cannot wait for the lock for a given time, and
-// would need a separate locking scheme. Newer ones do all locking themselves. The legacy ones
+// would need a separate locking scheme. Newer programs do all locking themselves. Legacy programs
 // lock /run/xtables.lock, or the file that the environment variable XTABLES_LOCKFILE names, once
-// per table. The nft ones lock nothing, because the kernel orders their transactions.
+// per table. Those of nft lock nothing, because the kernel orders their transactions.
 //
 // Child processes inherit the calling thread's network namespace and the process's environment.
 type Exec struct {
 	family   service.Family
 	programs programs
-	// waitSeconds bounds the wait for the lock, per table.
+	// waitSeconds limits the wait for the lock, per table.
 	waitSeconds int
 	// started is called with the ID of each process that may change something.
 	started func(pid int)
@@ -42,12 +42,12 @@ type Exec struct {
 
 var _ Tool = (*Exec)(nil)
 
-// ExecConfig says which programs an Exec runs. Zero values are the default.
+// ExecConfig selects the programs that an Exec runs. Zero values are the default.
 type ExecConfig struct {
 	Family service.Family
 	// Variant must be Legacy or NFT; see [Detect].
 	Variant Variant
-	// LockWait bounds the wait for the xtables lock, per table of an input, in whole seconds,
+	// LockWait limits the wait for the xtables lock, per table of an input, in whole seconds,
 	// rounded up. Default 5 s.
 	LockWait time.Duration
 }
@@ -83,7 +83,7 @@ func (e *Exec) Announced() bool { return e.programs.variant == NFT }
 func (e *Exec) OnStart(started func(pid int)) { e.started = started }
 
 // Restore runs iptables-restore --noflush. It passes no --counters: the flag makes the program
-// use the counters in the input, of which ours has none. Without the flag, rules in chains that
+// use the counters in the input, which has none. Without the flag, rules in chains that
 // the input does not name keep their counters (TestKernelWriter_CountersSurvive). The policy counters of
 // built-in chains do not survive in the legacy variant, with the flag or without, after any
 // change of such a table by any program (seen with 1.8.9).
@@ -94,8 +94,8 @@ func (e *Exec) Restore(ctx context.Context, input []byte) error {
 	return err
 }
 
-// WouldCreate reports whether listing a table would create it, as it does in the legacy variant; a
-// process that may not know counts on it.
+// WouldCreate reports whether listing a table would create it, as it does in the legacy variant. It
+// returns true if this process may not read whether the table exists.
 func (e *Exec) WouldCreate(table render.Table) bool {
 	if e.programs.variant != Legacy {
 		return false
@@ -104,13 +104,13 @@ func (e *Exec) WouldCreate(table render.Table) bool {
 	return err != nil || !exists
 }
 
-// Save runs iptables-save, which takes no lock. It does not create a table: one that does not
-// exist yet saves as nothing in both variants.
+// Save runs iptables-save, which takes no lock. It does not create a table: for a missing table it
+// returns nothing in both variants.
 func (e *Exec) Save(ctx context.Context, table render.Table) ([]byte, error) {
 	return e.save(ctx, table)
 }
 
-// SaveCounters is Save with counters. Of a table that iptables-save does not print, it prints the chains that count.
+// SaveCounters is Save with counters. For a table that iptables-save cannot print, it lists only the chains that count.
 func (e *Exec) SaveCounters(ctx context.Context, table render.Table) ([]byte, error) {
 	printed, err := e.save(ctx, table, "-c")
 	if err == nil && isUnprintable(table, printed) {
@@ -130,8 +130,8 @@ func (e *Exec) save(ctx context.Context, table render.Table, more ...string) ([]
 
 // legacyTableExists reads the list of legacy tables in this network namespace. Listing a table
 // with iptables-legacy would load the kernel's modules and create the table on a node that does
-// not want it. The list itself appears with the first table. The error says that this process may
-// not read it (it wraps fs.ErrPermission); in doubt for another reason the table exists.
+// not use it. The list itself appears with the first table. If this process may not read the list, the
+// error wraps fs.ErrPermission. After any other error it returns true.
 func legacyTableExists(family service.Family, table render.Table) (bool, error) {
 	names, err := legacyTables(family)
 	switch {
@@ -162,8 +162,8 @@ func legacyTables(family service.Family) ([]string, error) {
 	return strings.Fields(string(names)), err
 }
 
-// copiesMax bounds how many copies of one hook are removed. Two proxies in turn leave two;
-// thousands would mean that deleting does not delete.
+// copiesMax limits how many copies of one hook are removed. Two proxies, one after the other, leave two;
+// a thousand would mean that deletions have no effect.
 const copiesMax = 1000
 
 // EnsureHook inserts a rule at position 1 of a built-in chain unless it exists.
@@ -214,8 +214,8 @@ func (e *Exec) HasChain(ctx context.Context, table render.Table, chain string) (
 	return exists, nil
 }
 
-// HasHook reports whether a rule exists. The call cannot be interrupted; it ends by itself when it
-// has waited for the lock.
+// HasHook reports whether a rule exists. The end of the context does not interrupt it; its wait for
+// the lock is limited.
 func (e *Exec) HasHook(ctx context.Context, table render.Table, chain string, rule []string) (bool, error) {
 	err := ctx.Err()
 	if err == nil {
@@ -223,9 +223,9 @@ func (e *Exec) HasHook(ctx context.Context, table render.Table, chain string, ru
 		if exists, err = e.programs.library.Exists(string(table), chain, rule...); err == nil {
 			return exists, nil
 		}
-		// A rule cannot lead to a chain that does not exist. The programs say so with exit status
-		// 2 instead of 1: "Couldn't load target" (legacy), "Chain 'X' does not exist" (nft). The
-		// library's IsNotExist also matches a missing extension and a missing lock file.
+		// If the target chain does not exist, neither does the rule. The programs then exit with
+		// status 2 instead of 1: "Couldn't load target" (legacy), "Chain 'X' does not exist" (nft).
+		// The library's IsNotExist also matches a missing extension and a missing lock file.
 		text := err.Error()
 		if strings.Contains(text, "Couldn't load target") || strings.Contains(text, "does not exist") {
 			return false, nil
@@ -244,7 +244,7 @@ func (e *Exec) answerError(ctx context.Context, err error, table render.Table, a
 	if exit, ok := errors.AsType[*goiptables.Error](err); ok {
 		f.status = exit.ExitStatus()
 		f.err = fmt.Errorf("exit status %d", f.status)
-		// The library puts the tool's words behind its own.
+		// The library prints the tool's output after its own text.
 		_, words, _ := strings.Cut(exit.Error(), fmt.Sprintf("exit status %d: ", f.status))
 		f.output = strings.TrimSpace(words)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// input is the text for one iptables-restore --noflush, with the owner of each line. It is kept
-// while the batch is in flight: when the tool names a line, the owner is the suspect.
+// input is the text for one iptables-restore --noflush, with the owner of each line. The writer keeps
+// it during the attempt: when the tool's error names a line, the owner of the line is the suspect.
 type input struct {
 	text bytes.Buffer
 	// lines counts all lines of text, rules those that add a rule.
@@ -33,15 +33,15 @@ type span struct {
 // newInput orders the chain changes of a batch so that every prefix of what lands is a correct
 // state, because tables are committed one by one:
 //
-//  1. filter grows: changed chains hold their new rules, then the old ones that will go;
+//  1. filter grows: changed chains hold their new rules, followed by the old ones that step 3 removes;
 //  2. mangle and nat, complete;
 //  3. filter shrinks to its final content.
 //
-// The reason is a Service that gets its first endpoint or loses its last. The first endpoint
-// must be translated (nat) before the rejection (filter) goes, or a packet would leave neither
-// rejected nor translated. The last one must be rejected before the translation goes. A table may
-// appear twice in one input: both variants commit each section when they reach its end (tried
-// with 1.8.9).
+// The reason is a Service that gets its first endpoint or loses its last. With the first endpoint, the
+// translation (nat) must exist before the rejection (filter) is removed; otherwise a packet would leave
+// the node neither rejected nor translated. With the last one, the rejection must exist before the
+// translation is removed. A table may appear twice in one input: both variants commit each section
+// when they reach its end (tried with 1.8.9).
 //
 // If nothing needs to be divided (no changes in nat and mangle, or a filter chain that only
 // grows or only shrinks), everything appears once. Changes must not contain hooks.
@@ -64,7 +64,7 @@ type edit struct {
 	owner service.Key
 	// after is the chain's new content; nil removes the chain.
 	after *dataplane.Object
-	// leftovers are the rules of before, by line, that stay behind those of after for now.
+	// leftovers are the indexes of rules of before that the section keeps, following those of after.
 	before    *dataplane.Object
 	leftovers []int
 }
@@ -109,8 +109,8 @@ func phases(changes []dataplane.Change) (grow []edit, between map[render.Table][
 }
 
 // compare returns the lines of Before that After lacks, and how many lines of After are new.
-// Equal lines are matched one to one. The Before of an unsure change is not certain, so nothing
-// of it is kept: a rule that leads to a missing chain would fail the whole input.
+// Equal lines are matched one to one. The Before of an unsure change may be wrong, so none of its
+// rules are kept: a rule that jumps to a missing chain would fail the whole input.
 func compare(c *dataplane.Change) (leaving []int, arriving int) {
 	if c.After == nil {
 		return nil, 0
@@ -138,8 +138,8 @@ func compare(c *dataplane.Change) (leaving []int, arriving int) {
 // section writes one table. Declaring a chain creates or empties it, so the result does not
 // depend on what the chain held. A removed chain is declared too, so removal works whether it
 // exists or not. Chains are declared in descending order: the nft variant keeps them in a sorted
-// list and searches the place of a new one from the front. Hooks are inserted in their order, each
-// at the top. Removals come last: by then no rewritten chain leads to its old targets.
+// list and searches the position of a new one from the front. Hooks are inserted in their order, each
+// at the top. Removals come last: by then no rewritten chain jumps to its old targets.
 func (in *input) section(table render.Table, edits []edit, hooks []render.Hook) {
 	if len(edits) == 0 && len(hooks) == 0 {
 		return
@@ -213,8 +213,8 @@ func (in *input) line(line string) {
 }
 
 // suspect returns the Service that a line belongs to. Lines of the node or of no object have no
-// suspect. The commit line is one of them: the legacy programs name it for any fault that only
-// the kernel found.
+// suspect. The COMMIT line is one of them: the legacy programs name it for every error that only
+// the kernel detects.
 func (in *input) suspect(line int) (service.Key, bool) {
 	i, found := slices.BinarySearchFunc(in.spans, line, func(s span, line int) int {
 		switch {
@@ -235,7 +235,7 @@ func (in *input) suspect(line int) (service.Key, bool) {
 	return owner, owner != service.Node
 }
 
-// ruleCount returns the number of rules in a chain, 0 for one that goes.
+// ruleCount returns the number of rules in a chain, 0 for a removed one.
 func ruleCount(o *dataplane.Object) int {
 	if o == nil || o.Body == "" {
 		return 0
@@ -243,7 +243,7 @@ func ruleCount(o *dataplane.Object) int {
 	return strings.Count(o.Body, "\n") + 1
 }
 
-// partsOf returns the owners of an object's lines, nil if it does not know them.
+// partsOf returns the owners of an object's lines, nil if the object does not have them.
 func partsOf(o *dataplane.Object, lines []string) []dataplane.Part {
 	if len(o.Parts()) != len(lines) {
 		return nil
@@ -252,9 +252,9 @@ func partsOf(o *dataplane.Object, lines []string) []dataplane.Part {
 }
 
 // Text prints objects as one input for iptables-restore; a layout must have composed elements.
-// Loaded into tables that hold nothing of ours, with --noflush or without, it has the same
-// result as the writer. It is no input for tables in use: its order does not keep every prefix
-// correct, it empties the chain that the kubelet shares, and it inserts hooks again.
+// Loaded into tables without Sluice's rules, with --noflush or without, it has the same result as the
+// writer. Do not load it into tables in use: its order does not keep every prefix correct, it empties
+// the chain that the kubelet shares, and it inserts hooks again.
 func Text(objects []dataplane.Object) (string, error) {
 	edits, hooks := make(map[render.Table][]edit), make(map[render.Table][]render.Hook)
 	for i := range objects {

@@ -16,30 +16,30 @@ import (
 
 // Forward is chain FORWARD of the legacy table filter.
 type Forward struct {
-	// Drops says that the policy is DROP.
+	// Drops is set if the policy is DROP.
 	Drops bool
 	Rules []ForwardRule
 }
 
-// ForwardRule is what a rule of the chain does with a new connection.
+// ForwardRule describes what a rule of the chain does with a new connection.
 type ForwardRule struct {
-	// Accepts says that the target is ACCEPT, and Chain is the one that it jumps to; empty for none.
+	// Accepts is set if the target is ACCEPT. Chain is the chain that the rule jumps to; empty for none.
 	Accepts bool
 	Chain   string
-	// NotNew says that it matches no new connections.
+	// NotNew is set if the rule matches no new connections.
 	NotNew bool
 }
 
 // LegacyForward reads chain FORWARD of the legacy table filter in the network namespace of the calling thread, without
-// a program. It returns nil if there is no such table or this process may not list the tables: a question for a table
-// that does not exist would create it.
+// running iptables. It returns nil if the table does not exist or this process may not list the tables, because a
+// request for a missing table would create it.
 func LegacyForward(family service.Family) (*Forward, error) {
 	const table, attempts = render.Filter, 3
 	if !slices.Contains(LegacyTables(family), string(table)) {
 		return nil, nil
 	}
 	err := error(unix.EAGAIN)
-	// The table may change between the two questions.
+	// The table may change between the two requests.
 	for attempt := 0; attempt < attempts && errors.Is(err, unix.EAGAIN); attempt++ {
 		var info tableInfo
 		var entries []byte
@@ -66,8 +66,8 @@ func readEntries(family service.Family, info *tableInfo) ([]byte, error) {
 // parseForward finds the chain in the entries of the table. Each is a struct ipt_entry or ip6t_entry, then matches,
 // then one target. The last entry of a built-in chain is its policy, and the first entry of another chain has its name.
 func parseForward(family service.Family, info *tableInfo, table []byte) (*Forward, error) {
-	// The offset of the target and that of the next entry are at offsets. The verdict and the name of a chain follow the
-	// head of their target.
+	// At offsets, an entry has the offset of its target and that of the next entry. The verdict, or the name of a
+	// chain, follows the header of the target.
 	offsets, head := 88, 112
 	if family == service.IPv6 {
 		offsets, head = 140, 168
@@ -102,12 +102,12 @@ func parseForward(family service.Family, info *tableInfo, table []byte) (*Forwar
 		at += next
 	}
 	for i, to := range jumps {
-		f.Rules[i].Chain = chains[to] // none begins at 0
+		f.Rules[i].Chain = chains[to] // no chain begins at 0
 	}
 	return f, nil
 }
 
-// notNew reports whether one of these matches takes no new connection: state, or conntrack from revision 1 on.
+// notNew reports whether one of the matches excludes new connections: state, or conntrack from revision 1 on.
 func notNew(matches []byte) bool {
 	const head, byState, stateNew = 32, 1, 8 // XT_CONNTRACK_STATE, XT_CONNTRACK_STATE_BIT(IP_CT_NEW)
 	const flags, inverted, states = 146, 148, 150

@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 )
 
-// Ownership is what one mode of the proxy owns in iptables. A writer looks at nothing else,
-// and a clean-up removes it. KUBE-FIREWALL, which the kubelet shares, is in none.
+// Ownership defines the chains and hooks that one mode of the proxy owns in iptables. A writer reads
+// nothing else, and a cleanup removes them. Owns excludes KUBE-FIREWALL, which the kubelet shares.
 type Ownership struct {
-	// Owns reports whether a chain belongs to the mode alone, so that a sweep may remove it
-	// when it is not wanted.
+	// Owns reports whether a chain belongs to the mode alone, so that a writer may remove it when it
+	// is not desired.
 	Owns func(table render.Table, chain string) bool
 	// Hooks are in the order of their rows.
 	Hooks []render.Hook
@@ -22,8 +22,8 @@ func DefaultOwnership() Ownership {
 	return Ownership{Owns: render.OwnsChain, Hooks: render.HookRows()}
 }
 
-// With returns what either of two modes owns. A clean-up of both needs it: the chains of one
-// may lead to chains of the other, so cleaning up after one and then the other fails.
+// With returns everything that either of two modes owns. A cleanup of both needs it: the chains of one
+// may jump to chains of the other, so cleaning up one mode after the other fails.
 func (o Ownership) With(other Ownership) Ownership {
 	hooks := slices.Clone(o.Hooks)
 	for _, h := range other.Hooks {
@@ -37,8 +37,8 @@ func (o Ownership) With(other Ownership) Ownership {
 	}
 }
 
-// Without returns what this mode owns and another does not, for cleaning up after this one
-// while the other serves.
+// Without returns everything that this mode owns and the other does not, to clean up this mode while
+// the other serves.
 func (o Ownership) Without(other Ownership) Ownership {
 	return Ownership{
 		Owns:  func(table render.Table, chain string) bool { return o.Owns(table, chain) && !other.Owns(table, chain) },
@@ -53,16 +53,16 @@ func (o Ownership) hasHook(hook render.Hook) bool {
 	})
 }
 
-// hooksIn returns the hooks that a table holds, each once.
+// hooksIn returns the hooks that a table contains, each once.
 func (o Ownership) hooksIn(s *saved) []render.Hook {
 	return slices.DeleteFunc(slices.Clone(o.Hooks), func(h render.Hook) bool {
 		return h.Table != s.table || !s.has(h.Chain, h.Text())
 	})
 }
 
-// foreignHooksIn adds the rules of built-in chains that lead to our chains and are no hook of ours:
-// another release or another program made them. They stay, unless the chain that they lead to
-// goes, because they would keep the kernel from deleting it.
+// foreignHooksIn adds rules of built-in chains that jump to owned chains, but are not in Hooks: another
+// release or another program created them. They stay until their target chain is removed, because the
+// kernel would not delete the chain otherwise.
 func (o Ownership) foreignHooksIn(s *saved, foreignHooks map[dataplane.ID][]render.Hook) {
 	for _, chain := range s.chains {
 		if !isBuiltIn(chain) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// plan is the steps of one batch. It lives for one attempt.
+// plan has the steps of one batch. It exists for one attempt.
 type plan struct {
 	batch *dataplane.Batch
 	// tables are those that the batch touches, in the order of reading.
@@ -19,19 +19,19 @@ type plan struct {
 	// deleteHooks and ensureHooks are in the order of their rows. insertHooks are those that
 	// certainly do not exist yet.
 	deleteHooks, ensureHooks, insertHooks []render.Hook
-	// chains are the changes that go into inputs, divided by limits. If hooks are deleted, the
-	// deleted chains are in deleteChains instead.
+	// chains are the changes that inputs for iptables-restore make, divided by limits. If hooks are
+	// deleted, the deleted chains are in deleteChains instead.
 	chains, deleteChains []dataplane.Change
 	limits               StageLimits
-	// input is the one that was written last.
+	// input is the last one written.
 	input *input
-	// maybeCreate are changes of shared chains that only have to exist, and may exist already.
+	// maybeCreate are changes of shared chains that only have to exist and may exist already.
 	maybeCreate []dataplane.Change
 }
 
-// newPlan sorts the changes of a batch into hooks and chains. An identity that this backend
-// cannot have made is an error. foreignHooks are rules of built-in chains that no release of ours
-// knows, by the chain that they lead to; they go together with that chain.
+// newPlan sorts the changes of a batch into hooks and chains. It returns an error for an identity that
+// is not of this backend. foreignHooks are rules of built-in chains that are not hooks of this release,
+// by their target chain; they are deleted together with that chain.
 func newPlan(
 	batch *dataplane.Batch, limits StageLimits, foreignHooks map[dataplane.ID][]render.Hook,
 ) (*plan, error) {
@@ -60,7 +60,7 @@ func newPlan(
 	return p, nil
 }
 
-// sort puts a change where it belongs and returns the table that it touches.
+// sort adds a change to the field for its kind and returns the table that it touches.
 func (p *plan) sort(c dataplane.Change) (render.Table, error) {
 	if table := render.Table(c.ID.Container); slices.Contains(render.Tables[:], table) {
 		p.sortChain(table, c)
@@ -70,8 +70,8 @@ func (p *plan) sort(c dataplane.Change) (render.Table, error) {
 	if err != nil {
 		return "", err
 	}
-	// The kubelet may insert a hook to a chain that it shares at any moment, so such a hook is
-	// never certainly absent. It is never removed either: a second copy would stay.
+	// The kubelet may insert a hook to a shared chain at any moment, so such a hook may always exist
+	// already. It is never removed either: a second copy would stay.
 	shared := render.IsShared(hook.Table, hook.Target)
 	switch {
 	case c.After != nil && c.Before == nil && !c.Unsure && !shared:
@@ -84,8 +84,8 @@ func (p *plan) sort(c dataplane.Change) (render.Table, error) {
 	return hook.Table, nil
 }
 
-// LeavesOut reports whether a writer leaves a change out, because the kubelet shares the chain:
-// it is never removed, nor emptied where it only has to exist.
+// LeavesOut reports whether a writer ignores a change because the kubelet shares the chain: such a
+// chain is never removed, and never emptied if it only has to exist.
 func LeavesOut(c *dataplane.Change) bool {
 	if table := render.Table(c.ID.Container); slices.Contains(render.Tables[:], table) {
 		return render.IsShared(table, c.ID.Name) && (c.After == nil || c.After.Body == "" && c.Before != nil)
@@ -94,8 +94,8 @@ func LeavesOut(c *dataplane.Change) bool {
 	return err == nil && c.After == nil && render.IsShared(hook.Table, hook.Target)
 }
 
-// sortChain leaves out what must not happen to a chain that the kubelet shares: removing it, and
-// emptying it when it only has to exist.
+// sortChain ignores two changes of a chain that the kubelet shares: its removal, and emptying it if it
+// only has to exist.
 func (p *plan) sortChain(table render.Table, c dataplane.Change) {
 	switch {
 	case !render.IsShared(table, c.ID.Name):
@@ -108,9 +108,9 @@ func (p *plan) sortChain(table render.Table, c dataplane.Change) {
 	}
 }
 
-// partRemovals separates the chains that go if hooks go. Such a hook may be the one that leads
-// packets to all Services, in another release's words. It must stay until its replacement is in
-// place, and so must the chains that it leads to.
+// partRemovals separates the removed chains if hooks are deleted, too. Such a hook may be another
+// release's version of the hook that sends packets to all Services. It must stay until its replacement
+// exists, and so must the chains that it jumps to.
 func (p *plan) partRemovals() {
 	if len(p.deleteHooks) == 0 {
 		return
@@ -126,8 +126,8 @@ func (p *plan) partRemovals() {
 	p.chains = stay
 }
 
-// carryOut runs the steps in order and stops at the first that fails. It adds to the receipt
-// what was written and who is suspect.
+// carryOut runs the steps in order and stops at the first that fails. It adds the written numbers and
+// the suspects to the receipt.
 func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
 	if err := p.clarify(ctx, tool, receipt); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 	return p.restore(ctx, tool, p.deleteChains, receipt)
 }
 
-// clarify adds to the chains those shared ones that do not exist.
+// clarify adds the missing chains of maybeCreate to chains.
 func (p *plan) clarify(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
 	for _, c := range p.maybeCreate {
 		receipt.Written.Calls++
@@ -174,8 +174,8 @@ func (p *plan) clarify(ctx context.Context, tool Tool, receipt *dataplane.Receip
 	return nil
 }
 
-// insert puts the hooks that certainly do not exist yet on top of their chains, with one input.
-// At the start that is all of them, and checking each first takes two processes per hook.
+// insert puts the hooks that certainly do not exist yet on top of their chains, with one input. At
+// startup these are all hooks; checking and inserting each one would take two processes per hook.
 func (p *plan) insert(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
 	if len(p.insertHooks) == 0 {
 		return nil
@@ -229,8 +229,8 @@ func (p *plan) suspects(err error) []service.Key {
 	return []service.Key{key}
 }
 
-// readBack asks the kernel about each object of the batch. It returns nothing if one of the
-// tables cannot be read.
+// readBack reads the state of each object of the batch from the kernel. It returns an error if one of
+// the tables cannot be read.
 func (p *plan) readBack(
 	ctx context.Context, tool Tool, of Ownership, receipt *dataplane.Receipt,
 ) (map[dataplane.ID]*dataplane.Object, error) {
@@ -252,7 +252,7 @@ func (p *plan) readBack(
 		}
 		hook, err := render.ParseHook(c.ID)
 		if err != nil {
-			return nil, err // cannot be: newPlan has parsed it before
+			return nil, err // impossible: newPlan already parsed it
 		}
 		certain[c.ID] = nil
 		if read[hook.Table].has(hook.Chain, hook.Text()) {
@@ -263,8 +263,8 @@ func (p *plan) readBack(
 	return certain, nil
 }
 
-// chainNow returns what the kernel holds of a chain. If that is one of the two objects that the
-// change names, it returns that object, which knows the owners of its lines.
+// chainNow returns a chain as it is in the kernel. If it equals After or Before of the change, it
+// returns that object, which has the owners of its lines.
 func chainNow(c *dataplane.Change, s *saved) *dataplane.Object {
 	now := s.object(c.ID.Name)
 	switch {
@@ -278,11 +278,11 @@ func chainNow(c *dataplane.Change, s *saved) *dataplane.Object {
 	return now
 }
 
-// StageLimits bound the inputs into which the new chains of a large batch are divided; a zero
-// limit does not bound. The nft variant needs them: its user space takes time in proportion to
-// the square of the chains in one input, and in an unprivileged user namespace one transaction
-// must fit into the socket buffer. The legacy variant must not be divided, because each input
-// costs a copy of the whole table. Measurements: docs/adr/0001.
+// StageLimits limit the inputs into which the new chains of a large batch are divided; zero means no
+// limit. The nft variant needs them: the time of its user space grows with the square of the chains
+// in one input, and in an unprivileged user namespace one transaction must fit into the socket
+// buffer. Inputs for the legacy variant must not be divided, because each one costs a copy of the
+// whole table. Measurements: docs/adr/0001.
 type StageLimits struct {
 	// Chains and Rules are the most that one input may hold, unless a single chain has more
 	// rules.
@@ -294,10 +294,10 @@ func (l StageLimits) exceeded(chains, rules int) bool {
 	return (l.Chains > 0 && chains > l.Chains) || (l.Rules > 0 && rules > l.Rules)
 }
 
-// stages divides the chain changes of a batch into inputs. Only chains of nat that are certainly
-// new leave the last input: nothing leads to them before it has landed, so wherever a write ends,
-// packets are handled as before. They go in the order of their references, a chain after those
-// that it jumps to. Everything that changes what packets meet stays together.
+// stages divides the chain changes of a batch into inputs. Only chains of nat that are certainly new
+// are written before the last input: no rule jumps to them until the last input landed, so if a write
+// stops earlier, packets are handled as before. A chain is written after those that it jumps to. All
+// changes with an effect on packets stay together.
 func stages(changes []dataplane.Change, limits StageLimits) [][]dataplane.Change {
 	rules := 0
 	for i := range changes {
@@ -328,8 +328,8 @@ func stages(changes []dataplane.Change, limits StageLimits) [][]dataplane.Change
 }
 
 // freshChains separates the chains of nat that are certainly not in the kernel, in the order of
-// their references, from the other changes. A new chain that leads to one of unknown state has
-// to wait for it: that one comes with the last input, and may not exist before.
+// their references, from the other changes. A new chain that jumps to one of unknown state is not
+// fresh: that chain is written with the last input, and may not exist before.
 func freshChains(changes []dataplane.Change) (fresh []*dataplane.Change, rest []dataplane.Change) {
 	var candidates []*dataplane.Change
 	late := make(map[dataplane.ID]bool)

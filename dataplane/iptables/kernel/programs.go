@@ -23,8 +23,7 @@ import (
 // and do not see each other's rules.
 type Variant string
 
-// The variants, in the order of preference when nothing else decides, not even the iptables in
-// PATH.
+// The variants. Detect prefers the first one if nothing else decides, not even the iptables in PATH.
 const (
 	NFT    Variant = "nft"
 	Legacy Variant = "legacy"
@@ -42,8 +41,8 @@ type programs struct {
 // version of the programs, or of the kernel.
 type version [3]int
 
-// versionMin is the first whose iptables-restore waits for the lock for a given time. It also
-// knows --random-fully.
+// versionMin is the first version whose iptables-restore waits for the lock for a given time. It
+// also supports --random-fully.
 var versionMin = version{1, 6, 2}
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
@@ -57,11 +56,11 @@ func (v version) less(other version) bool {
 	return false
 }
 
-// MissingError says that the node lacks something that a family needs. It is conclusive: a retry
-// does not help until the node is changed.
+// MissingError means that the node lacks something that a family needs. A retry does not help until
+// the node is changed.
 type MissingError struct {
 	Family service.Family
-	// What is wrong, as a clause: "the kernel has no IPv6".
+	// What describes the problem as a clause: "the kernel has no IPv6".
 	What string
 	// Need names what is needed.
 	Need string
@@ -82,8 +81,8 @@ func (e *MissingError) Error() string {
 func (e *MissingError) Unwrap() error { return e.Err }
 
 // findPrograms looks for the programs with the variant in their names (iptables-nft-restore), then
-// for those without, if they say that they are of this variant. waitSeconds bounds the wait for
-// the lock.
+// for those without, if their --version reports this variant. waitSeconds limits the wait for the
+// lock.
 func findPrograms(
 	ctx context.Context, family service.Family, variant Variant, waitSeconds int,
 ) (programs, error) {
@@ -123,10 +122,10 @@ func baseName(family service.Family) string {
 	return "iptables"
 }
 
-// versionTimeout bounds asking a program for its version, which takes 2 ms.
+// versionTimeout limits a program's --version, which takes 2 ms.
 const versionTimeout = 10 * time.Second
 
-// programsNamed looks up the three programs of one name and asks the first for its version.
+// programsNamed looks up the three programs of one name and reads the version of the first.
 func programsNamed(ctx context.Context, name string, waitSeconds int) (found programs, err error) {
 	for _, p := range []struct {
 		path *string
@@ -136,14 +135,14 @@ func programsNamed(ctx context.Context, name string, waitSeconds int) (found pro
 			return programs{}, err
 		}
 	}
-	// go-iptables reads the variant as well, but does not return it. Nor does it bound the call.
+	// go-iptables reads the variant, too, but neither returns it nor limits the time of the call.
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	printed, err := exec.CommandContext(ctx, found.iptables, "--version").Output()
 	if err != nil {
 		return programs{}, fmt.Errorf("%s --version: %w", found.iptables, err)
 	}
-	found.variant = Legacy // before 1.8 there was one variant, and no name for it
+	found.variant = Legacy // before 1.8 there was only this variant, and --version did not name it
 	if bytes.Contains(printed, []byte("(nf_tables)")) {
 		found.variant = NFT
 	}
@@ -156,8 +155,8 @@ func programsNamed(ctx context.Context, name string, waitSeconds int) (found pro
 	return found, nil
 }
 
-// presence is an input that makes a chain in nat and one in filter, hooks it wherever this mode has hooks, and removes all
-// of it. Each table is one transaction.
+// presence is an input that creates a chain in nat and one in filter, hooks each wherever this mode has hooks, and
+// removes everything again. Each table is one transaction.
 var presence = func() string {
 	text := &strings.Builder{}
 	for _, table := range []render.Table{render.NAT, render.Filter} {
@@ -171,8 +170,8 @@ var presence = func() string {
 }()
 
 // Present returns nil if the tables nat and filter can be written, so that the family can be served. With dry, the
-// program only checks the input. It returns a *MissingError if the node does not have the tables, or a *ToolError if the
-// tool cannot answer at the moment. Rules of other programs in the tables play no part.
+// program only checks the input. It returns a *MissingError if the node does not have the tables, or a *ToolError if
+// the tool fails temporarily. Rules of other programs in the tables do not matter.
 func (e *Exec) Present(ctx context.Context, dry bool) error {
 	args := []string{"--noflush", "-w", strconv.Itoa(e.waitSeconds)}
 	if dry {
@@ -210,9 +209,9 @@ func (e *Exec) natModules() string {
 // reject it.
 var randomFullyKernel = version{3, 14, 0}
 
-// RandomFully reports whether MASQUERADE supports --random-fully here. It asks the program to
-// check an input without committing it, which leaves nothing behind. False without an error is
-// conclusive. (go-iptables's HasRandomFully judges the program's version alone.)
+// RandomFully reports whether MASQUERADE supports --random-fully here. It makes the program check an
+// input without committing it, so it changes nothing. False without an error is certain.
+// (go-iptables's HasRandomFully checks only the program's version.)
 func (e *Exec) RandomFully(ctx context.Context) (bool, error) {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
@@ -235,7 +234,7 @@ func (e *Exec) RandomFully(ctx context.Context) (bool, error) {
 // parseKernel reads the start of a kernel release: 6.1.0-18-amd64.
 func parseKernel(release string) version {
 	var v version
-	// What is not a number stays zero: an unreadable release counts as old.
+	// Parts that are not numbers stay zero: an unreadable release counts as old.
 	_, _ = fmt.Sscanf(release, "%d.%d.%d", &v[0], &v[1], &v[2])
 	return v
 }
@@ -247,14 +246,14 @@ const (
 	tcpBeLiberal  = "net/netfilter/nf_conntrack_tcp_be_liberal"
 )
 
-// AdviceRouteLocalnet says what to do if it cannot be set.
+// AdviceRouteLocalnet is the advice for a node on which route_localnet cannot be set.
 const AdviceRouteLocalnet = "set it yourself, run privileged, or do without node ports on localhost " +
 	"(iptables.localhostNodePorts: false, or nodePortAddresses without loopback addresses)"
 
 // Sysctls are the kernel parameters of the process's network namespace, named by their paths below
 // /proc/sys. The implementation decides whether to record the previous values.
 type Sysctls interface {
-	// Read returns a value, fs.ErrNotExist for a parameter that does not exist.
+	// Read returns a value, or fs.ErrNotExist for a missing parameter.
 	Read(path string) (string, error)
 	// Ensure sets a value unless it is set already, and reports whether it did. The error names
 	// the parameter and ends with the advice.
@@ -263,7 +262,7 @@ type Sysctls interface {
 
 // EnsureRouteLocalnet lets packets for 127.0.0.0/8 leave through other interfaces, which node ports
 // on localhost need (IPv4 only), and reports whether it changed the setting. Before a change it calls
-// protect, which keeps neighbors from 127.0.0.0/8 (see Firewall). It never resets the setting.
+// protect, which blocks packets from neighbors to 127.0.0.0/8 (see Firewall). It never resets the setting.
 func EnsureRouteLocalnet(s Sysctls, protect func() error) (changed bool, err error) {
 	if value, err := s.Read(RouteLocalnet); err != nil || value != "1" {
 		if err := protect(); err != nil {
@@ -273,8 +272,8 @@ func EnsureRouteLocalnet(s Sysctls, protect func() error) (changed bool, err err
 	return s.Ensure(RouteLocalnet, "1", AdviceRouteLocalnet)
 }
 
-// TCPBeLiberal reports whether conntrack lets TCP packets pass that it finds invalid; then no rule
-// may drop them. If the kernel has not loaded conntrack yet, its default applies: false.
+// TCPBeLiberal reports whether conntrack is liberal with TCP packets that it would find invalid; then no rule
+// may drop invalid packets. If the kernel has not loaded conntrack yet, its default applies: false.
 func TCPBeLiberal(s Sysctls) (bool, error) {
 	value, err := s.Read(tcpBeLiberal)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 )
 
-// saved is one table as iptables-save printed it, without counters and comments. All strings
-// are parts of the printed text, which they keep alive.
+// saved is one table as iptables-save printed it, without counters and comments. All strings are
+// substrings of the printed text, and keep it in memory.
 type saved struct {
 	table render.Table
 	// chains holds every chain in printed order, including built-in ones.
@@ -30,7 +30,7 @@ func newSaved(table render.Table) *saved {
 	return &saved{table: table, rules: make(map[string][]string), exists: make(map[string]bool)}
 }
 
-// readTable reads one table. If iptables cannot print the table, it reads what concerns the Ownership.
+// readTable reads one table. If iptables cannot print the table, it reads only what the Ownership covers.
 func readTable(ctx context.Context, tool Tool, table render.Table, of Ownership) (*saved, error) {
 	printed, err := tool.Save(ctx, table)
 	if err != nil {
@@ -47,15 +47,15 @@ func readTable(ctx context.Context, tool Tool, table render.Table, of Ownership)
 	return s, err
 }
 
-// normalized returns printed rules as they are rendered: the programs print the name of an accounting object behind
-// two blanks (seen with 1.8.9), and take one.
+// normalized returns printed rules as they are rendered: the programs print two spaces before the name of an accounting
+// object (seen with 1.8.9), but accept one.
 func normalized(printed []byte) string {
 	return strings.ReplaceAll(string(printed), render.AccountMatch(" "), render.AccountMatch(""))
 }
 
-// parseSave reads the output of "iptables-save -t TABLE". No output means that the table does
-// not exist yet. An unknown line is an error: after a wrong guess at what the kernel holds, the
-// audit would repair what is correct.
+// parseSave reads the output of "iptables-save -t TABLE". No output means that the table does not
+// exist yet. An unknown line is an error: with a wrong idea of the kernel's state, the audit would
+// repair correct rules.
 func parseSave(table render.Table, printed []byte) (*saved, error) {
 	s := newSaved(table)
 	text := normalized(printed)
@@ -67,8 +67,7 @@ func parseSave(table render.Table, printed []byte) (*saved, error) {
 		switch {
 		case line == "":
 		case line[0] == '#':
-			// The nft variant prints this remark instead of the table, and still exits with status 0 (seen with
-			// 1.8.9).
+			// The nft variant prints this comment instead of the table, and exits with status 0 (seen with 1.8.9).
 			if strings.Contains(line, "is incompatible") {
 				return nil, fmt.Errorf("table %s: %w: %s", table, errUnprintable, strings.TrimSpace(strings.TrimLeft(line, "# ")))
 			}
@@ -86,8 +85,8 @@ func parseSave(table render.Table, printed []byte) (*saved, error) {
 	return s, nil
 }
 
-// add takes a chain line (":NAME POLICY [packets:bytes]") or a rule line ("-A CHAIN rule") and
-// reports whether it was one of them.
+// add adds a chain line (":NAME POLICY [packets:bytes]") or a rule line ("-A CHAIN rule"), and returns
+// false for any other line.
 func (s *saved) add(line string) bool {
 	if name, ok := strings.CutPrefix(line, ":"); ok {
 		name, _, ok = strings.Cut(name, " ")
@@ -117,7 +116,7 @@ func (s *saved) drop(chain, rule string) {
 	s.rules[chain] = slices.DeleteFunc(s.rules[chain], func(r string) bool { return r == rule })
 }
 
-// object returns a chain as the ledger knows it, nil if it does not exist.
+// object returns a chain as an object, nil if it does not exist.
 func (s *saved) object(chain string) *dataplane.Object {
 	if !s.exists[chain] {
 		return nil
@@ -130,8 +129,8 @@ func (s *saved) object(chain string) *dataplane.Object {
 	}
 }
 
-// refs lists the chains of the table that a chain's rules lead to, each once, in the order of
-// their first mention.
+// refs lists the chains of the table that a chain's rules jump to, each once, in the order of their
+// first mention.
 func (s *saved) refs(chain string) []dataplane.ID {
 	var refs []dataplane.ID
 	var seen map[string]bool // made on the first reference; most chains have none

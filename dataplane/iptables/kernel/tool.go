@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 )
 
-// Tool changes one family's tables. [Exec] runs the programs; tests have others. Calls block, and
-// come from one goroutine at a time.
+// Tool changes one family's tables. [Exec] runs the programs; tests have other implementations. Calls
+// block, and only one goroutine at a time makes them.
 type Tool interface {
 	// Restore feeds input to "iptables-restore --noflush". Tables commit one by one, in the
 	// order in which the input names them. A failure is a *ToolError.
@@ -30,13 +30,13 @@ type Tool interface {
 	// Save returns what "iptables-save -t TABLE" prints.
 	Save(ctx context.Context, table render.Table) ([]byte, error)
 	// EnsureHook inserts a rule at position 1 of a built-in chain unless it exists already. The
-	// rule is the argument list behind "-A CHAIN".
+	// rule is the argument list that follows "-A CHAIN".
 	EnsureHook(ctx context.Context, table render.Table, chain string, rule []string) error
 	// RemoveHook deletes every copy of a rule. A missing rule is no error.
 	RemoveHook(ctx context.Context, table render.Table, chain string, rule []string) error
 }
 
-// ToolError says how a command failed.
+// ToolError describes the failure of a command.
 type ToolError struct {
 	// Outcome is Busy, Unknown, Rejected or Unsupported.
 	Outcome dataplane.Outcome
@@ -51,7 +51,7 @@ type ToolError struct {
 	Err error
 }
 
-// Error returns the command, the exit status and the tool's own words.
+// Error returns the command, the exit status and the tool's error message.
 func (e *ToolError) Error() string {
 	return fmt.Sprintf("%s: %v: %s", e.Command, e.Err, e.Output)
 }
@@ -84,22 +84,22 @@ func (f failure) toolError(ctx context.Context) *ToolError {
 
 // The exit statuses, from include/xtables.h of iptables: 1 other problem, 2 parameter problem,
 // 3 version problem, 4 resource problem. The nft variant uses 4 for everything that the kernel
-// rejects, so the words decide there.
+// rejects, so its message decides.
 
-// lockHeld reports whether the program gave up waiting for the xtables lock. All versions from
-// 1.6.2 on have these words in the message.
+// lockHeld reports whether the program gave up waiting for the xtables lock. The message of all
+// versions from 1.6.2 on contains these words.
 func (f *failure) lockHeld() bool {
 	return f.status == 4 && strings.Contains(f.output, "xtables lock")
 }
 
-// wordsOf holds the words that decide, tried in order.
+// wordsOf has the parts of messages that decide the outcome, in the order of the checks.
 var wordsOf = [...]struct {
 	outcome dataplane.Outcome
 	words   []string
 }{
 	{dataplane.Busy, []string{
-		// EAGAIN: another change came between (legacy), or the transaction has to be repeated
-		// (nft).
+		// EAGAIN: another program changed the table at the same time (legacy), or the transaction
+		// has to be repeated (nft).
 		"Resource temporarily unavailable",
 		"No buffer space available",
 		"Interrupted system call",
@@ -205,7 +205,7 @@ func describeHolder(path string) string {
 	}
 	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
 	if err != nil {
-		// The process that locked may have left the lock to its child.
+		// The process that took the lock may have ended and left it to a child.
 		return fmt.Sprintf("%s is held by process %s, which ended", path, pid)
 	}
 	return fmt.Sprintf("%s is held by %s (pid %s)", path, strings.TrimSpace(string(comm)), pid)
@@ -226,13 +226,13 @@ func lockHolder(locks io.Reader, dev, inode uint64) (pid string) {
 	return ""
 }
 
-// LockShared reports whether the lock file is the host's, so that it keeps out other programs on
-// the node. A proxy with a separate lock (a container without the host's /run/xtables.lock)
-// and other programs overwrite each other's rules.
+// LockShared reports whether the lock file is the host's, so that it also locks out other programs on
+// the node. A proxy with a separate lock (a container without the host's /run/xtables.lock) and other
+// programs would overwrite each other's rules.
 //
-// It compares with the host's file if the host's processes are visible. In another PID namespace
-// it can only tell whether the file lies on the container's own root file system; anything
-// mounted counts as the host's. A file that only our environment names is not shared.
+// It compares the file with the host's if the host's processes are visible. In another PID namespace it
+// can only check whether the file is on the container's root file system; anything mounted counts as
+// the host's. A different file from XTABLES_LOCKFILE is not shared.
 func LockShared() (bool, error) {
 	path := LockPath()
 	if path != lockDefault {
@@ -243,7 +243,7 @@ func LockShared() (bool, error) {
 	return SharedWithHost(path)
 }
 
-// SharedWithHost reports whether a path is the host's, as far as LockShared can tell.
+// SharedWithHost reports whether the file at a path is the host's, with the limits of LockShared.
 func SharedWithHost(path string) (bool, error) {
 	shared, err := lockShared(path, "/proc")
 	if err != nil {
@@ -272,7 +272,7 @@ func lockShared(path, proc string) (bool, error) {
 	return mountOf(mounts, resolved) != "/", nil
 }
 
-// initialPIDNamespace is what /proc/self/ns/pid reads on the host: the inode is fixed
+// initialPIDNamespace is the target of the link /proc/self/ns/pid on the host: the inode is fixed
 // (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
 const initialPIDNamespace = "pid:[4026531836]"
 

@@ -14,11 +14,11 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Traffic reads the counters of the rules. It may be called at any time, and delays no write. What it costs
-// grows with the rules. Connections are counted by service port: those to all frontends of a port are at one
-// of them.
+// Traffic reads the counters of the rules. It may be called at any time, and delays no write. Its cost grows
+// with the number of rules. Connections are counted by service port: the reading has the sum for all frontends
+// of a port at one of them.
 //
-// The counts are lower bounds, and Since is zero: what a deleted rule counted after the last reading is lost.
+// The counts are lower bounds, and Since is zero: counts of a deleted rule since the last reading are lost.
 func (w *Writer) Traffic(ctx context.Context) (traffic.Reading, error) {
 	select {
 	case w.reading <- struct{}{}:
@@ -45,13 +45,13 @@ var countedTables = [...]render.Table{render.NAT, render.Filter}
 
 // meter is one reading.
 type meter struct {
-	// live is what the rules have counted.
+	// live has the counters of the rules.
 	live counts
-	// ports has the least frontend that leads to a service port, by render.PortOf, and endpoints the endpoint
-	// of a chain for one.
+	// ports has the lowest frontend of each service port, by render.PortOf; endpoints has the endpoint of each
+	// chain that is for one endpoint.
 	ports     map[string]service.Frontend
 	endpoints map[string]netip.AddrPort
-	// served are the frontends that are led somewhere or refused.
+	// served are the frontends for which a rule jumps to a service port or refuses packets.
 	served map[service.Frontend]bool
 }
 
@@ -70,7 +70,7 @@ func readCounters(ctx context.Context, tool Tool) (*meter, error) {
 			return nil, err
 		}
 		for line := range bytes.Lines(printed) {
-			// Names that are kept are parts of their line, not of the whole text.
+			// The copy of a line lets the whole text be freed while names are kept.
 			if name, c, ok := printedCounter(strings.TrimSuffix(string(line), "\n")); ok {
 				m.note(render.ChainID(table, name), &c)
 			}
@@ -79,7 +79,7 @@ func readCounters(ctx context.Context, tool Tool) (*meter, error) {
 	return m, nil
 }
 
-// note notes what a rule of a chain shows.
+// note adds a rule of a chain to the reading.
 func (m *meter) note(chain dataplane.ID, c *counter) {
 	if port, f, ok := c.dispatches(chain); ok {
 		m.served[f] = true
@@ -99,7 +99,7 @@ func (m *meter) note(chain dataplane.ID, c *counter) {
 	}
 }
 
-// nonzero returns what rules have counted. Zeros are left out: most counters of a node are 0.
+// nonzero returns the counters without those at 0, which most are.
 func (m *meter) nonzero() counts {
 	all := make(counts)
 	for chain, of := range m.live {
@@ -128,7 +128,7 @@ func (m *meter) lower(before counts, written map[dataplane.ID]bool) bool {
 	return false
 }
 
-// subject returns what the rule of a chain counts.
+// subject returns the subject for which a rule of a chain counts.
 func (m *meter) subject(chain dataplane.ID, at place) subject {
 	what, _ := render.CountedIn(chain)
 	switch {

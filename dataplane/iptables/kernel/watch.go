@@ -18,16 +18,16 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Watch calls changed when another program may have touched our chains or hooks, so that what it
-// deleted does not stay away until the next periodic audit. It runs until the context ends, and
-// returns the context's cause.
+// Watch calls changed when another program may have changed Sluice's chains or hooks, so that deleted
+// rules are restored before the next periodic audit. It runs until the context ends, and returns the
+// context's cause.
 //
 //	nft variant     the kernel announces each transaction: immediately (this file)
-//	legacy variant  the kernel tells sizes and nothing else: within a second (watch_sizes.go)
+//	legacy variant  the kernel reports only the tables' sizes: within a second (watch_sizes.go)
 //	other tools     not at all; the periodic audit remains
 //
-// The writer's own changes ask for no audit. In doubt, another program did it: that costs a
-// read, and to take another program's deletion for our own would be an outage.
+// Watch does not call changed for the writer's own changes. In doubt, it assumes another program: that
+// costs a read, whereas ignoring another program's deletion would cause an outage.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	switch {
 	case w.ownWrites != nil:
@@ -40,8 +40,8 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignPro
 	}
 }
 
-// every calls look immediately and then at an interval, each time with the turn, until the context
-// ends, and returns the context's cause.
+// every calls look immediately and then at an interval, until the context ends, and returns the
+// context's cause. It holds the writer's turn during each call.
 func (w *Writer) every(ctx context.Context, interval time.Duration, look func()) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -66,7 +66,7 @@ type chainFinder interface {
 	HasChain(ctx context.Context, table render.Table, chain string) (bool, error)
 }
 
-// hasChain asks in the cheapest way that the tool offers.
+// hasChain reports whether a chain exists, in the cheapest way that the tool offers.
 func hasChain(ctx context.Context, tool Tool, table render.Table, chain string) (bool, error) {
 	if finder, ok := tool.(chainFinder); ok {
 		return finder.HasChain(ctx, table, chain)
@@ -86,33 +86,33 @@ type announcer interface {
 	OnStart(started func(pid int))
 }
 
-// ownWrites distinguishes what our own processes do to the tables from what others do. The kernel
-// announces a change with the port of the netlink socket that asked for it, and a process's first
+// ownWrites distinguishes changes by Sluice's child processes from those by other programs. The kernel
+// announces a change with the port of the netlink socket that requested it, and a process's first
 // socket has the process ID as its port.
 //
-// The author of a change is known once all processes of a write are known. So announcements that
-// arrive during a write are judged at its end; nothing waits for that, because a read has to
-// wait for the end as well. A process that got another port, because its ID was taken, counts as
-// another program, which costs a read.
+// Only at the end of a write are all of its processes known. Announcements that arrive during a write
+// are therefore judged at its end. This delays nothing, because a read has to wait for the end, too. A
+// child that got another port, because its process ID was taken as a port, counts as another program,
+// which costs a read.
 //
-// The lock guards the fields, never a call.
+// The lock guards only the fields.
 type ownWrites struct {
 	mu sync.Mutex
 	// writing is set from before the first process of a write starts until its last one has
 	// ended.
 	writing bool
-	// own holds the ports of our processes, with the time until which they count: the zero time
-	// for those of the current write.
+	// own has the ports of Sluice's processes, with the time until which they count as Sluice's: the
+	// zero time for those of the current write.
 	own map[uint32]time.Time
-	// heard holds the ports of the changes announced during the write, with the process that
-	// the kernel names.
+	// heard has the ports of the changes announced during the write, with the process that the kernel
+	// names.
 	heard map[uint32]dataplane.ForeignProcess
 	// lost is set if announcements were lost during the write.
 	lost bool
 }
 
-// ownAfterwards is how long a port of ours counts after its write: a change is announced before
-// its process ends, but may arrive a moment later. No other program must get the ID meanwhile.
+// ownAfterwards is how long a port counts as Sluice's after its write: an announcement may arrive after
+// the process ended. Within this time, no other process must get the same ID.
 const ownAfterwards = 3 * time.Second
 
 func newOwnWrites() *ownWrites {
@@ -126,7 +126,7 @@ func (a *ownWrites) begin() {
 	a.writing = true
 }
 
-// started records a process of ours.
+// started records a child process.
 func (a *ownWrites) started(pid int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,7 +135,7 @@ func (a *ownWrites) started(pid int) {
 	}
 }
 
-// end marks the end of the write and returns the strangers that changed something during it.
+// end marks the end of the write and returns the other processes that changed something during it.
 func (a *ownWrites) end(now time.Time) (strangers []dataplane.ForeignProcess) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,8 +160,8 @@ func (a *ownWrites) end(now time.Time) (strangers []dataplane.ForeignProcess) {
 	return strangers
 }
 
-// foreign reports whether a change is certainly a stranger's. It reports false during a write,
-// at whose end the answer is known.
+// foreign reports whether another process certainly made a change. During a write it returns false;
+// end then returns the process.
 func (a *ownWrites) foreign(port uint32, by dataplane.ForeignProcess, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,8 +174,8 @@ func (a *ownWrites) foreign(port uint32, by dataplane.ForeignProcess, now time.T
 	return !a.writing
 }
 
-// missed records that announcements were lost, and reports whether that counts now. During a
-// write it reports false, and end reports the loss.
+// missed records that announcements were lost, and reports whether to call changed now. During a write
+// it returns false, and end reports the loss.
 func (a *ownWrites) missed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,13 +183,13 @@ func (a *ownWrites) missed() bool {
 	return !a.writing
 }
 
-// watchAnnounced listens to the announcements about our tables, and names the process behind each
-// transaction.
+// watchAnnounced listens to the kernel's announcements about the tables of the family, and calls changed
+// with the process that made each transaction.
 func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	w.afterWrite.Store(&changed)
 	defer w.afterWrite.Store(nil)
-	// Our process IDs are not known beforehand. The filter in the kernel excludes the other
-	// families and changes that no process has asked for.
+	// Port 0 excludes changes that no process requested: the ports of Sluice's processes are not
+	// known beforehand. The filter in the kernel also excludes the other families.
 	listener, err := netlink.ListenTables(netfilterFamily[w.family], 0)
 	if err != nil {
 		return fmt.Errorf("watch %s rules: %w", w.family, err)
@@ -228,11 +228,11 @@ const (
 	msgDestroyRule  = 28
 )
 
-// concerns reports whether an announcement is about something of a mode: one of its chains, a
-// rule in one, a rule that leads to one from a built-in chain, or a whole table. Other users of
-// iptables (a container runtime, a network plugin) write to the same tables all the time, so
-// everything else must cost nothing. A renamed chain of ours goes unnoticed: the announcement
-// holds only the new name.
+// concerns reports whether an announcement is about something that a mode owns: one of its chains, a
+// rule in one, a rule of a built-in chain that jumps to one, or a whole table. Other users of iptables
+// (a container runtime, a network plugin) write to the same tables all the time, so any other
+// announcement must not cause a read. Renaming an owned chain is not noticed: the announcement has only
+// the new name.
 func (o *Ownership) concerns(m netlink.Netfilter) bool {
 	// Each message about a table's content begins with the table's name.
 	table := render.Table(netlink.Find(m.Attrs, unix.NFTA_TABLE_NAME).Text())
@@ -253,8 +253,8 @@ func (o *Ownership) concerns(m netlink.Netfilter) bool {
 	return o.Owns(table, chain) || render.IsShared(table, chain) || o.hookIn(table, chain, m)
 }
 
-// hookIn reports whether an announcement about a built-in chain concerns a hook: one about a rule
-// holds the name of the chain that the rule leads to.
+// hookIn reports whether an announcement about a built-in chain concerns a hook: an announcement about
+// a rule contains the name of the rule's target chain.
 func (o *Ownership) hookIn(table render.Table, chain string, m netlink.Netfilter) bool {
 	for i := range o.Hooks {
 		h := &o.Hooks[i]
@@ -262,7 +262,7 @@ func (o *Ownership) hookIn(table render.Table, chain string, m netlink.Netfilter
 			continue
 		}
 		switch m.Kind {
-		case unix.NFT_MSG_NEWCHAIN: // its policy, or it is new
+		case unix.NFT_MSG_NEWCHAIN: // its policy changed, or it is new
 		case unix.NFT_MSG_DELCHAIN, msgDestroyChain:
 			return true
 		default:

@@ -14,31 +14,30 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// tableSizer is an optional interface of a tool that can cheaply tell whether a table is
-// unchanged. Between two equal sizes, nothing was only added or only removed.
+// tableSizer is an optional interface of a tool that can read a table's size cheaply. If the size is
+// unchanged, entries were not only added or only removed.
 type tableSizer interface {
-	// TableSize reports false if this tool cannot tell.
+	// TableSize returns false if the tool cannot read the size.
 	TableSize(table render.Table) (size, bool)
 }
 
-// size is that of a table in the kernel. It does not show the exchange of a rule for another one
-// of the same size; the audit finds that.
+// size is the size of a table in the kernel. It does not show that a rule was replaced by another one
+// of the same size; the periodic audit finds that.
 type size struct {
 	entries, bytes uint32
 }
 
-// sizes keeps account of how large the tables are if only the writer touches them. It belongs to
-// the holder of the turn.
+// sizes tracks the sizes that the tables have if only the writer changes them. Only the holder of the
+// writer's turn may use it.
 //
-// Invariant: a change that no Read has seen, and that our own writes do not account for, sets
-// touched. A deletion by another program in the same moment as a write is found by comparing the
-// size after the write with the size that it should have led to.
+// Invariant: a change that no Read has seen, and that the writer's own writes do not explain, sets
+// touched. A deletion by another program at the same time as a write is found by comparing the size
+// after the write with the expected size.
 type sizes struct {
 	tool tableSizer
-	// known holds the tables' sizes at the last Read, look or write. A table of unknown size is
-	// missing.
+	// known has the tables' sizes at the last Read, look or write, without tables of unknown size.
 	known map[render.Table]size
-	// touched is set if another program has changed a table and no Read has succeeded since.
+	// touched is set if another program changed a table and no Read has succeeded since.
 	touched bool
 }
 
@@ -64,12 +63,12 @@ func (s *sizes) measure() map[render.Table]size {
 	return all
 }
 
-// read records that everything was read after the sizes were measured. The read has seen all
-// earlier changes; for later ones the next look finds another size.
+// read records a successful Read after the sizes before were measured. The Read has seen all earlier
+// changes; for later ones the next look finds another size.
 func (s *sizes) read(before map[render.Table]size) { s.known, s.touched = before, false }
 
-// wrote records that a batch was written since the last look. If it is certain by how many
-// entries that changes a table, any other number means that another program changed it too.
+// wrote records that a batch was written since the last look. If the number of entries that the batch
+// adds to a table is certain, any other number means that another program changed the table, too.
 func (s *sizes) wrote(batch *dataplane.Batch, receipt *dataplane.Receipt) {
 	growth, vague := growthOf(batch, receipt)
 	for table, before := range s.known {
@@ -85,8 +84,8 @@ func (s *sizes) wrote(batch *dataplane.Batch, receipt *dataplane.Receipt) {
 	}
 }
 
-// growthOf returns by how many entries a batch has changed each table, and the tables for which
-// that is not certain.
+// growthOf returns how many entries a batch added to each table, and the tables for which that number
+// is not certain.
 func growthOf(
 	batch *dataplane.Batch, receipt *dataplane.Receipt,
 ) (growth map[render.Table]int64, vague map[render.Table]bool) {
@@ -127,10 +126,10 @@ func entriesOf(o *dataplane.Object, isHook bool) int64 {
 const (
 	// sizesInterval is the pause between looks at the sizes, which take microseconds.
 	sizesInterval = time.Second
-	// readPause is the pause between two reads for changes by other programs, for each entry of
-	// the tables: ten times what reading one takes. Sizes do not tell whose chains have changed,
-	// so where other programs write all the time, each look would ask for a read. The pause is
-	// computed and not measured, because under load a read takes long.
+	// readPause is the pause between two reads for changes by other programs, for each entry of the
+	// tables: ten times the time to read one. Sizes do not show whose chains changed, so if other
+	// programs write all the time, each look would cause a read. The pause is computed and not
+	// measured, because under load a read takes long.
 	readPause = 50 * time.Microsecond
 )
 
@@ -155,8 +154,8 @@ func (w *Writer) watchSizes(ctx context.Context, changed func(by dataplane.Forei
 	})
 }
 
-// tableInfo is struct ipt_getinfo and struct ip6t_getinfo, which are alike
-// (include/uapi/linux/netfilter_ipv4/ip_tables.h and its sibling).
+// tableInfo is struct ipt_getinfo and struct ip6t_getinfo, which have the same layout
+// (include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h).
 type tableInfo struct {
 	name       [32]byte
 	validHooks uint32
@@ -170,8 +169,8 @@ type tableInfo struct {
 const soGetInfo = 64
 
 // TableSize asks the kernel for the size of a legacy table, without taking the lock or copying a
-// rule. A table that does not exist has the size 0, and asking does not create it. TableSize
-// reports false in the nft variant, which has no such call, and if the kernel does not answer.
+// rule. A missing table has the size 0, and TableSize does not create it. TableSize returns false in
+// the nft variant, which has no such call, and if the call fails.
 func (e *Exec) TableSize(table render.Table) (size, bool) {
 	if e.Variant() != Legacy {
 		return size{}, false
@@ -186,20 +185,20 @@ func (e *Exec) TableSize(table render.Table) (size, bool) {
 	return size{entries: info.entries, bytes: info.size}, true
 }
 
-// readInfo asks for a table that exists.
+// readInfo reads the tableInfo of an existing table.
 func readInfo(family service.Family, table render.Table) (info tableInfo, err error) {
 	copy(info.name[:], table)
 	err = getOption(family, soGetInfo, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info)))
 	return info, err
 }
 
-// getOption asks the kernel about legacy tables. The question is at the start of the answer.
+// getOption calls getsockopt for legacy tables. The start of answer contains the request.
 func getOption(family service.Family, option uintptr, answer unsafe.Pointer, length uint32) error {
 	domain, level := unix.AF_INET, unix.IPPROTO_IP
 	if family == service.IPv6 {
 		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
-	// iptables asks by a raw socket, for which a process needs NET_RAW. Any other answers as well.
+	// iptables uses a raw socket, for which a process needs NET_RAW. Any other socket works, too.
 	socket, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -12,18 +12,18 @@ type Counted uint8
 
 const (
 	CountsNothing Counted = iota
-	// CountsConnections: a rule translates to an endpoint, or leads to the chain of one.
+	// CountsConnections: a rule translates to an endpoint, or jumps to the chain of one.
 	CountsConnections
-	// CountsSticky: the rule translates to the endpoint that a chain is for (ClientIP affinity).
+	// CountsSticky: the rule translates to the one endpoint of its chain (ClientIP affinity).
 	CountsSticky
-	// CountsDispatch: a rule leads a frontend to the chains of a service port.
+	// CountsDispatch: a rule sends packets to a frontend to the chains of a service port.
 	CountsDispatch
 	// CountsNoEndpoints and CountsOutOfRange: a rule refuses packets to a frontend.
 	CountsNoEndpoints
 	CountsOutOfRange
 )
 
-// countedContainers are those whose elements matter for counts.
+// countedContainers are the containers whose elements matter for counts.
 var countedContainers = []struct {
 	tree.Container
 	what Counted
@@ -51,8 +51,8 @@ func CountedIn(chain dataplane.ID) (what Counted, nodePorts bool) {
 	return CountsNothing, false
 }
 
-// PortOf returns what the chains of a service port have in common in their names, or the hash of an
-// endpoint (see IsEndpoint). It returns "" for other chains.
+// PortOf returns the hash in the name of a chain: of a service port or, if IsEndpoint, of an endpoint. It
+// returns "" for other chains.
 func PortOf(chain string) string {
 	for _, prefix := range [...]string{prefixCluster, prefixLocal, prefixExternal, prefixSourceRanges, prefixEndpoint} {
 		if hash, ok := strings.CutPrefix(chain, prefix); ok && len(hash) == hashChars && !strings.Contains(hash, "-") {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables/rules"
 )
 
-// OwnsChain reports whether a chain belongs to iptables mode alone. That includes what
-// kube-proxy left, whose names Sluice uses.
+// OwnsChain reports whether a chain belongs to iptables mode alone. That includes chains left by
+// kube-proxy, because Sluice uses the same names.
 func OwnsChain(table Table, name string) bool {
 	switch table {
 	case NAT:
@@ -39,29 +39,29 @@ func hasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// Shared reports whether a chain of table filter is used by the kubelet as well. Such a chain
-// is never removed. If it is wanted with an empty body, it only has to exist: its rules are
-// then the kubelet's, and a chain line in an input would delete them.
+// Shared reports whether a chain of table filter is used by the kubelet, too. Such a chain is never
+// removed. If the desired body is empty, the chain only has to exist: its rules are then the kubelet's,
+// and a chain line in an input would delete them.
 func Shared(name string) bool { return name == ChainFirewall }
 
 // IsShared is Shared for a chain of any table.
 func IsShared(table Table, chain string) bool { return table == Filter && Shared(chain) }
 
-// OnlyExists reports whether an object is a shared chain in which we want no rules.
+// OnlyExists reports whether an object is a shared chain in which Sluice has no rules.
 func OnlyExists(o *dataplane.Object) bool {
 	return o.Body == "" && IsShared(Table(o.ID.Container), o.ID.Name)
 }
 
-// Hook is one jump from a built-in chain. Our rules are the same, match for match, as
-// kube-proxy's: when one replaces the other, it finds the other's rule and adds no second one.
+// Hook is one jump from a built-in chain. Sluice's hooks have the same matches as kube-proxy's: when one
+// proxy replaces the other, it finds the other's rule and adds no second one.
 type Hook struct {
-	// Row orders the hooks, from 1. Each is inserted at position 1 of its chain if it is
-	// missing, so on an empty node a later row stands above.
+	// Row orders the hooks, from 1. A missing hook is inserted at position 1 of its chain, so on an
+	// empty node a hook with a higher row precedes one with a lower row.
 	Row   int
 	Table Table
 	// Chain is the built-in chain.
 	Chain string
-	// Rule is the argument list behind "-A CHAIN".
+	// Rule is the argument list that follows "-A CHAIN".
 	Rule []string
 	// Target is the chain jumped to, in the same table.
 	Target string
@@ -93,7 +93,7 @@ func HookRows() []Hook {
 		NewHook(NAT, "OUTPUT", CommentPortals, ChainServices),
 		NewHook(NAT, "PREROUTING", CommentPortals, ChainServices),
 		NewHook(NAT, "POSTROUTING", commentTranslate, ChainPostrouting),
-		// The kubelet has these rules as well.
+		// The kubelet writes these rules, too.
 		NewHook(Filter, "INPUT", "", ChainFirewall),
 		NewHook(Filter, "OUTPUT", "", ChainFirewall),
 	}
@@ -113,8 +113,8 @@ func HookedChains(table Table) (chains []string) {
 	return chains
 }
 
-// NewHook returns a hook without a row: the rule with these matches and this comment, if any, that jumps from a
-// built-in chain to target.
+// NewHook returns a hook without a row: a rule in a built-in chain with these matches and this comment, if any, that
+// jumps to target.
 func NewHook(table Table, chain, comment, target string, matches ...string) Hook {
 	rule := matches
 	if comment != "" {
@@ -134,7 +134,7 @@ func (h Hook) Text() string {
 	}
 	words := make([]string, len(h.Rule))
 	for i, word := range h.Rule {
-		// Only comments hold anything but plain words.
+		// Only comments need quoting.
 		if words[i] = word; i > 0 && h.Rule[i-1] == "--comment" {
 			words[i] = string(rules.AppendQuoted(nil, word))
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Chains that kube-proxy has under the same names: people, scripts and other agents look for
-// them, and kube-proxy takes them over if it is started again.
+// Chains with the same names as kube-proxy's: people, scripts and other agents look for them, and
+// kube-proxy takes them over if it is started again.
 const (
 	ChainServices      = "KUBE-SERVICES"
 	ChainExternal      = "KUBE-EXTERNAL-SERVICES"
@@ -25,9 +25,9 @@ const (
 	ChainCanary        = "KUBE-PROXY-CANARY"
 )
 
-// Chains that only Sluice has. kube-proxy sweeps chains with these prefixes from nat.
+// Chains that only Sluice has. kube-proxy removes unknown chains with these prefixes from nat.
 const (
-	// chainHairpin (nat) masquerades endpoints that reach themselves.
+	// chainHairpin (nat) marks connections of endpoints to themselves, to be masqueraded.
 	chainHairpin = "KUBE-SVC-HAIRPIN"
 	// chainExternalNodePorts (filter) rejects node ports without endpoints.
 	chainExternalNodePorts = "KUBE-EXT-NODEPORTS"
@@ -39,9 +39,9 @@ const (
 	prefixCluster = "KUBE-SVC-"
 	// prefixLocal balances over the Local endpoints.
 	prefixLocal = "KUBE-SVL-"
-	// prefixExternal is where external traffic enters.
+	// prefixExternal receives external traffic.
 	prefixExternal = "KUBE-EXT-"
-	// prefixSourceRanges admits what the source ranges allow.
+	// prefixSourceRanges admits packets from the allowed source ranges.
 	prefixSourceRanges = "KUBE-FW-"
 	// prefixEndpoint remembers the client of one endpoint (ClientIP affinity).
 	prefixEndpoint = "KUBE-SEP-"
@@ -87,7 +87,7 @@ var (
 	natServices = newContainer(NAT, ChainServices, 'S', tree.ByDestination)
 	// natNodePorts translates by node port.
 	natNodePorts = newContainer(NAT, ChainNodePorts, 'N', tree.ByPort)
-	// natHairpin marks endpoints that reach themselves.
+	// natHairpin marks connections of endpoints to themselves.
 	natHairpin = newContainer(NAT, chainHairpin, 'H', tree.BySource)
 	// filterServices rejects at ClusterIPs without endpoints.
 	filterServices = newGuarded(ChainServices, 'R', tree.ByDestination)
@@ -95,13 +95,13 @@ var (
 	filterExternal = newGuarded(ChainExternal, 'X', tree.ByDestination)
 	// filterNodePorts rejects at node ports.
 	filterNodePorts = newGuarded(chainExternalNodePorts, 'P', tree.ByPort)
-	// filterFirewall drops what the source ranges did not admit.
+	// filterFirewall drops packets that the source ranges did not admit.
 	filterFirewall = newGuarded(ChainProxyFirewall, 'F', tree.ByDestination)
 	// filterHealth accepts health checks.
 	filterHealth = newGuarded(ChainNodePorts, 'C', tree.ByPort)
 )
 
-// newGuarded returns a container of filter: every packet of state NEW passes it, and few are for
+// newGuarded returns a guarded container of filter: every packet of state NEW passes it, but few match
 // one of its elements.
 func newGuarded(chain string, letter byte, shape tree.Shape) tree.Container {
 	c := newContainer(Filter, chain, letter, shape)
@@ -122,8 +122,8 @@ var Containers = []tree.Container{
 // NewLayout returns a layout that folds this package's elements into chains.
 func NewLayout(family service.Family) *tree.Layout { return tree.New(family, Containers) }
 
-// frontendShapes holds the containers with elements for frontends, and what their keys hold. Elements
-// of the other containers belong to several Services.
+// frontendShapes has the containers whose elements belong to frontends, with their shapes. Elements of
+// the other containers belong to several Services.
 var frontendShapes = map[string]tree.Shape{
 	natServices.Name():     natServices.Shape,
 	natNodePorts.Name():    natNodePorts.Shape,
@@ -160,7 +160,7 @@ func (Naming) Stage(id dataplane.ID) dataplane.Stage {
 	case id.Container == string(NAT):
 		return dataplane.StageFrontend
 	}
-	if strings.HasPrefix(id.Container, string(NAT)+"/") { // other chains are many, and no hooks
+	if strings.HasPrefix(id.Container, string(NAT)+"/") { // a hook; chains, which are many, are not parsed
 		if hook, err := ParseHook(id); err == nil && hook.Target == ChainServices {
 			return dataplane.StageEntry
 		}

@@ -11,8 +11,8 @@ import (
 
 // rule is one iptables rule of a Service, in parts. Zero parts are left out. The fields are in
 // the order in which iptables-save prints them: the tools sort addresses, interface and protocol,
-// and keep the order of the rest. The comment is last, because to the kernel it is a match that
-// costs a call, and so only packets that match the rest pay for it.
+// and keep the order of the rest. The comment is last, because the kernel treats it as a match that
+// costs a call: in this position it costs nothing for packets that do not match the rest.
 type rule struct {
 	source      addrMatch
 	destination addrMatch
@@ -45,13 +45,13 @@ type inputMatch struct {
 	not  bool
 }
 
-// comment is a subject with the words around it, in parts, so that building a rule joins no
+// comment is a subject with the text around it, in parts, so that rendering a rule does not join
 // strings.
 type comment struct {
 	before, subject, after string
 }
 
-// appendTo appends the rule as iptables-save (1.8.9, both variants) prints it behind
+// appendTo appends the rule as iptables-save (1.8.9, both variants) prints it after
 // "-A CHAIN ".
 func (r *rule) appendTo(b []byte) []byte {
 	start := len(b)
@@ -105,8 +105,8 @@ func appendNot(b []byte, not bool) []byte {
 // with a threshold (include/uapi/linux/netfilter/xt_statistic.h).
 const probabilityOne = 1 << 31
 
-// appendProbability appends the probability part/k as iptables-save prints it: the kernel's
-// threshold with eleven decimals, enough to restore the same threshold. k is at least part.
+// appendProbability appends the probability part/k as iptables-save prints it: the kernel's threshold
+// as a fraction with eleven decimals, enough to restore the same threshold. k is at least part.
 func appendProbability(b []byte, part, k int) []byte {
 	threshold := (probabilityOne*int64(part) + int64(k)/2) / int64(k)
 	return strconv.AppendFloat(b, float64(threshold)/probabilityOne, 'f', 11, 64)

@@ -30,8 +30,8 @@ func FixedChain(table Table, name string, refs []dataplane.ID, rules ...string) 
 	}
 }
 
-// postrouting masquerades marked packets. Endpoints that reach themselves are marked here,
-// where the choice of endpoint is known, and not by a rule per endpoint.
+// postrouting masquerades marked packets. Connections of an endpoint to itself are marked here, where the
+// chosen endpoint is known, so that no rule per endpoint is needed in the service port's chains.
 func (r *Renderer) postrouting() []string {
 	masquerade := `-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE`
 	if r.options.RandomFully {
@@ -41,17 +41,17 @@ func (r *Renderer) postrouting() []string {
 	return []string{
 		`-m conntrack --ctstate DNAT -m comment --comment "endpoints that reach themselves" -j ` + chainHairpin,
 		"-m mark ! --mark " + r.mark + " -j RETURN",
-		// Clears the bit, so that the packet is not masqueraded twice when a tunnel sends it
-		// through this chain again.
+		// This rule clears the bit, so that the packet is not masqueraded twice if a tunnel sends
+		// it through this chain again.
 		"-j MARK --set-xmark " + bit + "/0x0",
 		masquerade,
 	}
 }
 
-// forward accepts Service traffic where the policy of FORWARD is DROP. The rule for INVALID exists
-// because the kernel resets a connection when a packet that conntrack could not place reaches
-// a pod untranslated. Most packets belong to a connection, so their rule comes first; a packet has
-// one state, so the order decides about none.
+// forward accepts Service traffic even if the policy of FORWARD is DROP. It drops INVALID packets because
+// conntrack does not translate them: if such a packet reached a pod, the kernel would reset the
+// connection. Most packets belong to a connection, so their rule comes first. The order has no other
+// effect, because a packet has one state.
 func (r *Renderer) forward() []string {
 	established := `-m conntrack --ctstate RELATED,ESTABLISHED` +
 		` -m comment --comment "kubernetes forwarding conntrack rule" -j ACCEPT`
@@ -66,13 +66,13 @@ func (r *Renderer) forward() []string {
 	return []string{established, invalid + "-j DROP", marked}
 }
 
-// firewallRule protects 127.0.0.0/8 from neighbors, which route_localnet would let in. The kubelet
-// writes the same rule into the same chain.
+// firewallRule protects 127.0.0.0/8 from neighbors, whose packets route_localnet would let in. The
+// kubelet writes the same rule into the same chain.
 const firewallRule = `! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
 	` -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`
 
-// firewall returns the rules of the chain for it. Without node ports on localhost the chain only has to
-// exist (see Shared).
+// firewall returns the rules of KUBE-FIREWALL. Without node ports on localhost the chain only has to exist
+// (see Shared).
 func (r *Renderer) firewall(facts *service.NodeFacts) []string {
 	if !r.localhostNodePorts(facts) {
 		return nil
@@ -80,7 +80,7 @@ func (r *Renderer) firewall(facts *service.NodeFacts) []string {
 	return []string{firewallRule}
 }
 
-// Firewall returns a batch that protects 127.0.0.0/8 from neighbors in any state of the kernel (IPv4 only).
+// Firewall returns a batch that protects 127.0.0.0/8 from neighbors, in any state of the tables (IPv4 only).
 func Firewall() *dataplane.Batch {
 	objects := []dataplane.Object{FixedChain(Filter, ChainFirewall, nil, firewallRule)}
 	for _, hook := range HookRows() {
@@ -103,7 +103,7 @@ func (r *Renderer) localhostNodePorts(facts *service.NodeFacts) bool {
 }
 
 const (
-	// commentNodePorts is kube-proxy's.
+	// commentNodePorts is the same as in kube-proxy.
 	commentNodePorts         = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
 	commentRejectedNodePorts = "kubernetes service nodeports without endpoints"
 	commentRejectedExternal  = "kubernetes externally-visible service portals without endpoints"
@@ -114,10 +114,10 @@ var (
 	loopback6 = netip.MustParsePrefix("::1/128")
 )
 
-// nodePortTails returns the last rules of nat KUBE-SERVICES, which lead to the node ports on the
-// addresses that serve them, and the same for node ports without endpoints. kube-proxy rejects
-// the latter on every local address, which hides services of the host where no node ports are
-// offered.
+// nodePortTails returns the last rules of nat KUBE-SERVICES, which jump to the node ports on the
+// addresses that serve them, and similar rules for node ports without endpoints. kube-proxy rejects
+// node ports without endpoints on every local address, which blocks services of the host on addresses
+// without node ports.
 func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
 	var objects []dataplane.Object
 	tail := func(container tree.Container, name string, match rule, text, target string) {
@@ -140,9 +140,9 @@ func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
 	return objects
 }
 
-// rejectedNodePort returns what a rule that rejects a node port matches. To find whether an address
-// is local, the kernel looks up a route. So each of these rules does it for its own port, and not
-// the rule that leads to them, which every new connection of the node passes.
+// rejectedNodePort returns the matches of a rule that rejects a node port. To check whether an address is
+// local, the kernel looks up a route. Each of these rules therefore does so for its own port, and not the
+// rule that jumps to them, which every new connection of the node passes.
 func (r *Renderer) rejectedNodePort(facts *service.NodeFacts, protocol string, port uint16) rule {
 	var match rule
 	if facts.NodePorts[r.family].All {
@@ -169,7 +169,7 @@ func (r *Renderer) nodePortMatches(facts *service.NodeFacts) []rule {
 	}
 	var matches []rule
 	for _, addr := range ports.Addresses {
-		// Answers from a loopback address cannot leave the node's lo without route_localnet,
+		// Replies from a loopback address cannot leave the node's lo without route_localnet,
 		// which IPv6 does not have.
 		if !addr.IsLoopback() || localhost {
 			matches = append(matches, rule{destination: host(addr)})
@@ -178,9 +178,9 @@ func (r *Renderer) nodePortMatches(facts *service.NodeFacts) []rule {
 	return matches
 }
 
-// externalTail rejects external frontends without endpoints to processes of this node, whose
-// packets pass filter OUTPUT and never INPUT or FORWARD. kube-proxy lets such packets leave by
-// the default route.
+// externalTail rejects packets of this node's processes to external frontends without endpoints: they
+// pass filter OUTPUT, but not INPUT or FORWARD. kube-proxy lets such packets leave by the default
+// route.
 func externalTail() dataplane.Object {
 	return tailElement(filterServices, "external", rule{
 		comment: comment{subject: commentRejectedExternal},

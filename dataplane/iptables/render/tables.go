@@ -10,19 +10,19 @@ const (
 	NAT    Table = "nat"
 )
 
-// Tables are those that Sluice writes to, in that order.
+// Tables are the tables that Sluice writes to, in that order.
 var Tables = [...]Table{Mangle, Filter, NAT}
 
-// The kernel's accounting objects (nfacct) that rules count in. Both have kube-proxy's names: each
-// proxy goes on with what the other has counted, and so does a restarted one. All variants and
-// families share them.
+// The kernel's accounting objects (nfacct) in which rules count. They have the same names as
+// kube-proxy's, so a proxy continues the counts of the other proxy, and of itself before a restart. All
+// variants and families share them.
 const (
-	// AccountInvalid counts packets that were dropped because conntrack cannot place them.
+	// AccountInvalid counts packets that were dropped because conntrack considers them invalid.
 	AccountInvalid = "ct_state_invalid_dropped_pkts"
 	// AccountLocalhost counts the first packets of connections to node ports on localhost.
 	AccountLocalhost = "localhost_nps_accepted_pkts"
 )
 
-// AccountMatch is the match that counts in an object. It goes behind all other matches: a rule
-// counts what has come that far. The object has to exist when the kernel takes the rule.
+// AccountMatch returns the match that counts in an object. It must follow all other matches: it counts
+// packets that they matched. The object has to exist when the rule is added.
 func AccountMatch(name string) string { return "-m nfacct --nfacct-name " + name }

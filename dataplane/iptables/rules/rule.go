@@ -1,9 +1,9 @@
-// Package rules has the rules of iptables as data. [Parse] reads a rule as iptables-save prints it,
+// Package rules represents iptables rules as data. [Parse] reads a rule as iptables-save prints it,
 // and [Rule.String] is its reverse. The recovery of dispatch elements, the attribution of foreign
-// rules and package explain read this one form.
+// rules and package explain use this representation.
 //
-// The renderer does not build this form: it appends millions of rules to one buffer, and a test
-// checks that each of them is the text of its parsed form.
+// The renderer does not use it, because it appends millions of rules to one buffer. A test checks that
+// each rendered rule equals the String of its parsed form.
 package rules
 
 import "strings"
@@ -22,15 +22,15 @@ type Match struct {
 	Options []Option
 }
 
-// Target is the action of a rule. Its Name is a chain or an extension; a rule that only counts has
-// none.
+// Target is the action of a rule. Its Name is a chain or an extension, empty for a rule that only
+// counts.
 type Target struct {
 	Name    string
 	Goto    bool
 	Options []Option
 }
 
-// Option is an option with its arguments, which are as printed: one with blanks is in quotes.
+// Option is an option with its arguments as printed: an argument with spaces is in quotes.
 type Option struct {
 	Not  bool
 	Name string
@@ -46,7 +46,7 @@ const (
 	optionStart = '-'
 )
 
-// Parse reads a rule. It accepts any text: an option that no program knows is an option as well.
+// Parse reads a rule. It accepts any text, with any options.
 func Parse(line string) Rule {
 	p := parser{words: split(line)}
 	for len(p.words) > 0 {
@@ -92,7 +92,7 @@ func (p *parser) option() Option {
 	o.Name = p.words[0]
 	end := 1
 	if o.Name == optComment && len(p.words) > 1 {
-		end = 2 // a comment may read like an option
+		end = 2 // a comment may look like an option
 	}
 	for end < len(p.words) && p.words[end] != not && p.words[end][0] != optionStart {
 		end++
@@ -107,7 +107,7 @@ func isName(word string) bool { return word == optMatch || word == optJump || wo
 // builtIn holds the options that belong to no module.
 const builtIn = " -s -d -i -o -p -f "
 
-// add gives an option to the target or to its match.
+// add adds an option to the target or to its match.
 func (p *parser) add(o Option) {
 	if p.inTarget {
 		p.rule.Target.Options = append(p.rule.Target.Options, o)

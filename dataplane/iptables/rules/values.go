@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Arg returns an argument, or "" if there are not so many.
+// Arg returns an argument without quotes, or "" if there are fewer arguments.
 func (o *Option) Arg(at int) string {
 	if at >= len(o.Args) {
 		return ""

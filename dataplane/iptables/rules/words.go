@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Words cuts a rule into the arguments that iptables takes, without quotes.
+// Words splits a rule into arguments for iptables, without quotes.
 func Words(line string) []string {
 	words := split(line)
 	for i := range words {
@@ -26,8 +26,8 @@ func CommentOf(line string) string {
 	return argument(line, func(option string) bool { return option == optComment })
 }
 
-// argument returns the argument of the first option that is wanted. A comment may read like any
-// option.
+// argument returns the argument of the first wanted option. It skips the text of comments, which may
+// look like an option.
 func argument(line string, wanted func(option string) bool) string {
 	option := ""
 	for word := range printed(line) {
@@ -46,7 +46,7 @@ func argument(line string, wanted func(option string) bool) string {
 func split(line string) []string { return slices.Collect(printed(line)) }
 
 // printed yields the words of a rule as they are printed. iptables-save prints arguments with
-// blanks in double quotes, in which a backslash precedes a quote, an apostrophe or a backslash
+// spaces in double quotes, in which a backslash precedes a quote, an apostrophe or a backslash
 // (xtables_save_string in libxtables/xtables.c).
 func printed(line string) iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -69,7 +69,7 @@ func wordEnd(line string) int {
 				at++
 			}
 		}
-		at = min(at+1, len(line)) // the quote may be never closed
+		at = min(at+1, len(line)) // the closing quote may be missing
 	}
 	if blank := strings.IndexByte(line[at:], ' '); blank >= 0 {
 		return at + blank

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Shape says what the keys of a container's tree elements hold, and so what its jumps match.
+// Shape defines what the keys of a container's tree elements contain, and therefore what its jumps match.
 type Shape uint8
 
 const (
@@ -34,8 +34,8 @@ type Container struct {
 	// Letter distinguishes the container's chains from those of other containers in their names.
 	Letter byte
 	Shape  Shape
-	// Guarded puts one rule before the tree, for the prefix that all elements share. It is for
-	// containers whose elements most packets are not for.
+	// Guarded puts one jump before the tree, which matches the prefix that all elements share. It is for
+	// containers with elements that few packets match.
 	Guarded bool
 }
 
@@ -50,7 +50,7 @@ func (c Container) chainID(name string) dataplane.ID {
 	return dataplane.ID{Container: c.Table, Name: name}
 }
 
-// addressBits is the number of key bits that hold an address.
+// addressBits is the number of address bits in a key.
 func (c Container) addressBits(family service.Family) int {
 	if c.Shape == ByPort {
 		return 0
@@ -131,8 +131,8 @@ type Key struct {
 	Port     uint16
 }
 
-// DecodeKey is the reverse of TailKey, DestinationKey, PortKey and SourceKey. It fails if none of
-// them has made the name.
+// DecodeKey is the reverse of TailKey, DestinationKey, PortKey and SourceKey. It fails for any other
+// name.
 func DecodeKey(name string) (Key, error) {
 	if !hasLane(name) {
 		return Key{}, fmt.Errorf("dispatch key %x: no lane", name)
@@ -167,13 +167,13 @@ func hasLane(name string) bool {
 	return name != "" && (Lane(name[0]) == Tree || Lane(name[0]) == Tail)
 }
 
-// protocols are those a Service may name, in the order of their IANA numbers.
+// protocols are the protocols of Services, in the order of their IANA numbers.
 var protocols = [...]service.Protocol{service.TCP, service.UDP, service.SCTP}
 
-// prefix is a set of keys: all those that share the first bits of one.
+// prefix is the set of all keys that start with the first bits of a key.
 type prefix struct {
 	key string
-	// bits is how many bits of key count.
+	// bits is the number of these bits.
 	bits int
 }
 
@@ -183,9 +183,9 @@ const plainBits = 32
 const hexDigits = "0123456789ABCDEF"
 
 // appendChain appends the name of the chain that serves a prefix, at most 28 bytes
-// (XT_EXTENSION_MAXNAMELEN without its zero byte). Because of the prefix KUBE-SVC-, kube-proxy's
-// sweep of stale chains removes them if kube-proxy is started again. A hyphen where kube-proxy's
-// chains have none keeps the names apart.
+// (XT_EXTENSION_MAXNAMELEN without its zero byte). Because of the prefix KUBE-SVC-, kube-proxy removes
+// them as stale chains if it is started again. A hyphen where kube-proxy's chains have none
+// distinguishes the names.
 //
 //	KUBE-SVC-TS-AC1E0000-20         172.30.0.0/20 in the container of letter S
 //	KUBE-SVC-TS-K4JXW6ZQ7L2MPO5A    a longer prefix
@@ -215,8 +215,7 @@ func appendDigest(b []byte, p prefix) []byte {
 	return base32.StdEncoding.AppendEncode(b, sum[:10])
 }
 
-// masked fills b with the bytes of the key, bits beyond the prefix cleared, and returns how many
-// there are.
+// masked copies the key to b, clears the bits beyond the prefix, and returns the number of bytes.
 func (p prefix) masked(b []byte) int {
 	n := copy(b, p.key)
 	for i := range n {
@@ -230,7 +229,7 @@ func (p prefix) masked(b []byte) int {
 	return n
 }
 
-// appendMatches appends the matches of each rule that is needed to cover a prefix.
+// appendMatches appends the matches of the rules that together cover a prefix, one text per rule.
 func (c Container) appendMatches(matches []string, family service.Family, p prefix) []string {
 	var b [128]byte
 	text := b[:0]
@@ -258,9 +257,9 @@ func (c Container) appendAddress(text []byte, p prefix, addressBits int) []byte 
 	return rules.AppendPrefix(append(text, flag...), netip.PrefixFrom(addr, min(p.bits, addressBits)))
 }
 
-// appendTransportMatches covers a prefix that reaches into the protocol or the port, which begin
-// at bit from: one rule for each protocol of Services that the prefix allows. There is more than
-// one only if the prefix ends within the protocol.
+// appendTransportMatches covers a prefix that ends within the protocol or the port, which begin at bit
+// from: with one rule for each protocol of Services that the prefix allows. There is more than one only
+// if the prefix ends within the protocol.
 func appendTransportMatches(matches []string, address []byte, p prefix, from int) []string {
 	number := p.key[from/8]
 	ports := max(p.bits-from-8, 0)

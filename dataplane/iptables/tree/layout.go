@@ -1,8 +1,8 @@
-// Package tree folds dispatch elements, one rule each, into iptables chains that form a tree,
-// so that the first packet of a connection passes tens of rules with any number of Services, and a
-// change rewrites one leaf. Package iptables makes the elements; the aggregator of an iptables
-// domain calls the [Layout], which owns the trees. The package is pure bookkeeping: it does not
-// lock, and one goroutine calls it.
+// Package tree composes dispatch elements, one rule each, into iptables chains that form a tree, so
+// that the first packet of a connection passes only tens of rules with any number of Services, and a
+// change rewrites one leaf. Package render creates the elements; the aggregator of an iptables domain
+// calls the [Layout], which owns the trees. The package only computes: it has no locks, and one
+// goroutine calls it.
 //
 //	KUBE-SERVICES            root: jumps by prefix, tail rules
 //	  ├─ 172.30.0.0/24 ──► KUBE-SVC-TS-AC1E0000-24        inner chain: jumps
@@ -17,15 +17,15 @@
 // chain of rank 0 holds its elements; any other holds jumps to the chains of lower rank just below.
 // Three goals shaped this:
 //
-//  1. The chains are a function of the set of elements, never of the order in which they came: a
-//     restart Composes byte for byte what its predecessor did.
+//  1. The chains depend only on the set of elements, not on the order in which they were added: a
+//     restarted process composes the same chains byte for byte.
 //  2. Each level divides the number of elements by the fanout, so the depth is bounded by the
 //     logarithm of that number, even for addresses chosen by an attacker. The nft variant allows
 //     16 nested chains (NFT_JUMP_STACK_SIZE, Linux 6.18); windows of fixed bits would need up to
 //     38 of them for IPv6.
-//  3. A change touches the chains on one path from the root, and mostly changes the text of the
-//     leaf alone: a jump matches the prefix just below the bit at which its subtree separates from
-//     its sibling, not the longest prefix that its elements share. (A guard does match that one.)
+//  3. A change affects the chains on one path from the root, and usually changes only the text of the
+//     leaf: a jump matches the prefix just below the bit at which its subtree separates from its
+//     sibling, not the longest prefix that its elements share. (A guard does match the longest one.)
 package tree
 
 import (
@@ -41,25 +41,25 @@ import (
 const LeafMax = 32
 
 // fanout is the factor by which the capacity of a chain's tree grows from one rank to the next. A
-// chain of jumps usually has between fanout and 2·fanout of them. It has more only if many single
+// chain of jumps usually has between fanout and 2·fanout jumps. It has more only if many single
 // elements separate from the rest bit by bit, as arbitrary external addresses may.
 const fanout = 8
 
-// Layout implements dataplane.Layout for one family. It owns the containers given to New; any
-// other identity is a bug in the program. One goroutine calls it.
+// Layout implements dataplane.Layout for one family. It owns the containers given to New; Put panics
+// for an element of any other container. One goroutine calls it.
 type Layout struct {
 	family service.Family
-	// order is that of New, so that equal calls flush in equal order.
+	// order has the trees in the order of New's containers, so that Flush returns a stable order.
 	order []*tree
 	trees map[string]*tree
-	// roots are the trees by their root chain, which tail rules lead to.
+	// roots are the trees by their root chain, to which tail rules may jump.
 	roots map[dataplane.ID]*tree
 }
 
 var _ dataplane.Layout = (*Layout)(nil)
 
-// New returns a layout of empty containers. The first Flush Composes the root chain of each of
-// them. Names and, within a table, letters are unique.
+// New returns a layout of empty containers. The first Flush composes the root chain of each of them.
+// Names and, within a table, letters must be unique.
 func New(family service.Family, containers []Container) *Layout {
 	l := &Layout{
 		family: family, trees: make(map[string]*tree, len(containers)), roots: make(map[dataplane.ID]*tree, len(containers)),
@@ -87,8 +87,8 @@ func New(family service.Family, containers []Container) *Layout {
 func (l *Layout) Put(object *dataplane.Object, owner service.Key) {
 	t := l.trees[object.ID.Container]
 	if t == nil || !t.holds(object.ID.Name) {
-		// Renderers make these names from constants and typed values. No API input can reach
-		// here.
+		// This is a bug: renderers build these names from constants and typed values, not from API
+		// input.
 		panic(fmt.Sprintf("tree: no container for element %x in %q", object.ID.Name, object.ID.Container))
 	}
 	t.put(object.ID.Name, &element{object: object, owner: owner})
@@ -101,8 +101,8 @@ func (l *Layout) Remove(id dataplane.ID) {
 	}
 }
 
-// Flush returns the chains that changed since the last call. A nil Object means that the chain is
-// gone.
+// Flush returns the chains that changed since the last call. A nil Object means that the chain was
+// removed.
 func (l *Layout) Flush() []dataplane.Composed {
 	l.settleTails()
 	var out []dataplane.Composed
@@ -121,19 +121,19 @@ type tree struct {
 	roots map[dataplane.ID]*tree
 	// tail is sorted by name.
 	tail []*element
-	// vacant means that no rule stood in the root after the last call of settleTails.
+	// vacant means that the root had no rules after the last call of settleTails.
 	vacant bool
-	// dirty means that a flush has something to look at.
+	// dirty means that the next flush has to check this tree.
 	dirty bool
 	root  *chain
 	// chains are those of the last flush by name, without the root.
 	chains map[string]*chain
 	draft  draft
-	// out gathers the result of a flush, orphans the chains that a flush has taken away from
-	// their parent.
+	// out collects the result of a flush; orphans are the chains whose parent no longer jumps to
+	// them.
 	out     []dataplane.Composed
 	orphans []*chain
-	// visited counts the trie nodes looked at by flushes; tests bound it.
+	// visited counts the trie nodes that flushes visited, for tests.
 	visited int
 }
 
@@ -167,16 +167,16 @@ func (t *tree) remove(name string) {
 // chain is one composed chain as of the last flush.
 type chain struct {
 	id dataplane.ID
-	// object is what was returned last, nil before the first time.
+	// object is the last one that Flush returned, nil before the first time.
 	object *dataplane.Object
-	// parent is the chain that jumps here, nil for the root and for a chain that has lost its
-	// place.
+	// parent is the chain that jumps to this one, nil for the root and for an orphan.
+	// An orphan is removed unless another chain jumps to it.
 	parent   *chain
 	children []*chain
 }
 
-// flush Composes again each chain whose elements or jumps may have changed, and appends those that
-// did to out. It follows dirty nodes down from the root.
+// flush composes each chain whose elements or jumps may have changed, and appends the changed ones to
+// out. It follows dirty nodes down from the root.
 func (t *tree) flush(out []dataplane.Composed) []dataplane.Composed {
 	if !t.dirty {
 		return out
@@ -195,8 +195,8 @@ type subtree struct {
 	node  *node
 }
 
-// compose writes one chain, and then those below it that need it. top is the subtree that the chain
-// serves, nil if there are no tree elements.
+// compose composes one chain, and then the new and dirty chains below it. top is the subtree that the
+// chain serves, nil if there are no tree elements.
 func (t *tree) compose(c *chain, top *node) {
 	t.draft.reset()
 	var below []subtree
@@ -224,10 +224,10 @@ func (t *tree) compose(c *chain, top *node) {
 	}
 }
 
-// guardMin is the number of elements from which on a guard pays.
+// guardMin is the number of elements from which a guard is worth its jump.
 const guardMin = 4
 
-// guarded reports whether the root holds nothing of the tree but a guard.
+// guarded reports whether the root has a guard as its only jump into the tree.
 func (t *tree) guarded() bool {
 	top := t.trie.root
 	return t.container.Guarded && top != nil && top.size >= guardMin && top.bit > 0
@@ -236,7 +236,7 @@ func (t *tree) guarded() bool {
 // guard is the longest prefix that all elements share.
 func (t *tree) guard() prefix { return prefix{key: t.trie.root.key, bits: t.trie.root.bit} }
 
-// addGuard writes the jump to the tree.
+// addGuard writes the guard, the root's only jump into the tree.
 func (t *tree) addGuard() []subtree {
 	c := t.chainFor(t.guard())
 	t.addJump(t.guard(), c)
@@ -279,14 +279,14 @@ func (t *tree) addJump(p prefix, c *chain) {
 	t.draft.children = append(t.draft.children, c)
 }
 
-// visit marks a node as seen by this flush.
+// visit marks a node as clean.
 func (t *tree) visit(n *node) {
 	t.visited++
 	n.dirty = false
 }
 
-// chainFor finds or makes the chain of a prefix. An existing chain whose subtree is not dirty is up
-// to date: its text depends on the elements under its prefix alone.
+// chainFor finds or creates the chain of a prefix. An existing chain whose subtree is not dirty is up to
+// date, because its text depends only on the elements under its prefix.
 func (t *tree) chainFor(p prefix) *chain {
 	var b [32]byte
 	name := t.container.appendChain(b[:0], p)
@@ -298,9 +298,9 @@ func (t *tree) chainFor(p prefix) *chain {
 	return c
 }
 
-// settle assigns the draft to its chain. The previous children become orphans until a chain takes
-// them in: this one again, or one that is composed later, because a subtree only moves between
-// chains on one path, and chains are composed from the root down.
+// settle assigns the draft to its chain. The previous children become orphans until a chain adopts
+// them: this one again, or one that is composed later, because a subtree only moves between chains on
+// one path, and chains are composed from the root down.
 func (t *tree) settle(c *chain) {
 	for _, old := range c.children {
 		old.parent = nil
@@ -316,7 +316,7 @@ func (t *tree) settle(c *chain) {
 	}
 }
 
-// sweep removes the orphans that no chain took in, with everything that only they jumped to.
+// sweep removes the orphans that no chain adopted, and all chains that only they jumped to.
 func (t *tree) sweep() {
 	for len(t.orphans) > 0 {
 		last := len(t.orphans) - 1
@@ -336,7 +336,7 @@ func (t *tree) sweep() {
 	}
 }
 
-// draft gathers the lines of a chain while it is composed.
+// draft collects the lines of a chain while it is composed.
 type draft struct {
 	body     []byte
 	refs     []dataplane.ID
@@ -366,7 +366,7 @@ func (d *draft) addLine(line string, owner service.Key) {
 	d.parts = append(d.parts, dataplane.Part{Owner: owner})
 }
 
-// addRef keeps the first of equal references. Chains are short.
+// addRef adds a reference, once. A linear search is enough, because chains are short.
 func (d *draft) addRef(id dataplane.ID) {
 	if !slices.Contains(d.refs, id) {
 		d.refs = append(d.refs, id)

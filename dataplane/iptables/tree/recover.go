@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Path returns the chains that packets pass on their way to an element, in their order. Roots from
-// which tail rules lead there are among them: such a rule may come with the element.
+// Path returns the chains that packets pass on their way to an element, in their order. They include
+// roots whose tail rules jump there, because such a rule may be added together with the element.
 func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
 	t := l.trees[id.Container]
 	if t == nil || !t.holds(id.Name) {
@@ -37,8 +37,8 @@ func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
 	return path
 }
 
-// Recover returns the tree elements in chains that were read from the kernel, and the chains that
-// do not belong to a container. It leaves out tail rules, whose names no rule shows.
+// Recover returns the tree elements in chains that were read from the kernel, and the chains that do
+// not belong to a container. It leaves out tail rules, because their names are not in the rules.
 func (l *Layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.Object) {
 	for _, o := range read {
 		at := slices.IndexFunc(l.order, func(t *tree) bool { return t.container.Composes(o.ID) })
@@ -75,9 +75,9 @@ func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dat
 	return elements
 }
 
-// parse returns the name of the element that a rule is, and the rule's target. An element's rule
-// matches one address, one protocol and port, or both, and nothing else. In BySource containers,
-// further matches do not count, nor do those of the destination in ByPort containers.
+// parse returns the element's name for a rule, and the rule's target. An element's rule matches one
+// address, one protocol and port, or both, and nothing else. Further matches are ignored in BySource
+// containers, and so are destination matches in ByPort containers.
 func (t *tree) parse(line string) (name, target string, ok bool) {
 	rule := rules.Parse(line)
 	if rule.Target.Name == "" || rule.Target.Goto {
@@ -104,7 +104,7 @@ func (t *tree) parse(line string) (name, target string, ok bool) {
 	return name, rule.Target.Name, t.holds(name) && key.Addr.IsValid() != (t.container.Shape == ByPort)
 }
 
-// read takes a key's part from an option. It reports false for an option that no element has.
+// read fills a field of the key from an option. It returns false for an option that elements do not have.
 func (c Container) read(o rules.Option, key *Key) bool {
 	if o.Not {
 		return o.Name == "-d" && c.Shape == ByPort

@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// A tail rule that leads to the root of another container of the layout stands only while that
-// root has rules. Every packet that no element matches pays for a tail rule, and some of them
-// look up a route.
+// A tail rule that jumps to the root of another container of the layout exists only while that root
+// has rules: every packet that no element matches pays for a tail rule, and some tail rules look up a
+// route.
 
-// idle reports whether a tail rule leads to nothing but empty roots.
+// idle reports whether a tail rule jumps only to empty roots.
 func (t *tree) idle(e *element) bool {
 	return len(e.object.Refs()) > 0 && !slices.ContainsFunc(e.object.Refs(), func(id dataplane.ID) bool {
 		target := t.roots[id]
@@ -19,8 +19,8 @@ func (t *tree) idle(e *element) bool {
 	})
 }
 
-// settleTails finds out which roots have rules, and makes those dirty whose tail rules come or go
-// with that. Tail rules lead to each other in no circle, which the kernel would refuse.
+// settleTails updates vacant, and marks the trees dirty whose tail rules are added or removed as a
+// result. It terminates because tail rules form no loops, which the kernel would reject.
 func (l *Layout) settleTails() {
 	for settled := false; !settled; {
 		settled = true
@@ -37,7 +37,7 @@ func (l *Layout) settleTails() {
 	}
 }
 
-// leadingTo returns the trees with a tail rule that leads to the root of another one.
+// leadingTo returns the trees with a tail rule that jumps to the root of t.
 func (l *Layout) leadingTo(t *tree) []*tree {
 	var from []*tree
 	for _, other := range l.order {
@@ -48,7 +48,7 @@ func (l *Layout) leadingTo(t *tree) []*tree {
 	return from
 }
 
-// above returns the roots from which tail rules lead to a tree.
+// above returns the roots from which tail rules lead to a tree, directly or through other roots.
 func (l *Layout) above(t *tree) []dataplane.ID {
 	var path []dataplane.ID
 	for _, from := range l.leadingTo(t) {

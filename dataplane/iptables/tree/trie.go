@@ -7,18 +7,18 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// element is one dispatch rule and the Service it comes from.
+// element is one dispatch rule and its Service.
 type element struct {
 	object *dataplane.Object
 	owner  service.Key
 }
 
 // node is a subtree of a trie: a single element, or a branch at the first bit in which the keys
-// beneath it differ. Invariants: a branch has two children; size is the sum of their sizes; bit
-// grows on the way down; at bit, the keys in child[0] have the value 0 and those in child[1] the
-// value 1.
+// beneath it differ. Invariants: a branch has two children; size is the sum of their sizes; a child's
+// bit is greater than its parent's; at bit, the keys in child[0] have the value 0 and those in child[1]
+// the value 1.
 type node struct {
-	// key belongs to an element that is, or once was, beneath: all keys beneath share its bits
+	// key is the key of an element that is, or once was, beneath: all keys beneath share its bits
 	// before bit.
 	key string
 	// bit is the branching bit, counted from 0; for an element the length of the key in bits.
@@ -83,13 +83,13 @@ func (t *trie) remove(key string) bool {
 		return true
 	}
 	sibling := (*branch).child[1-bitAt(key, (*branch).bit)]
-	// The sibling moves up and now stands for a prefix that included the removed element.
+	// The sibling moves up: its prefix now includes the key of the removed element.
 	sibling.dirty = true
 	*branch = sibling
 	return true
 }
 
-// closest returns the only element that can have this key. The trie is not empty.
+// closest returns the only element that can have this key. The trie must not be empty.
 func (t *trie) closest(key string) *node {
 	n := t.root
 	for n.element == nil {

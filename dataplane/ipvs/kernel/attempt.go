@@ -17,27 +17,27 @@ type attempt struct {
 	*Writer
 	batch *dataplane.Batch
 	plan  *plan
-	// failed has the objects that were not brought to what is wanted.
+	// failed has the objects that did not reach their desired state.
 	failed map[dataplane.ID]failure
 	// order is the order in which objects failed.
 	order []*dataplane.Change
 	// rules are the receipts of writes of rules that did not land.
 	rules   []dataplane.Receipt
 	written dataplane.Written
-	// lost is set when an answer of the kernel is missing.
+	// lost is set if an answer of the kernel was lost.
 	lost bool
 }
 
-// failure is about an object that was not brought to what is wanted.
+// failure describes an object that did not reach its desired state.
 type failure struct {
 	err error
-	// found is what the kernel has, if known: nil if the object is certainly absent.
+	// found is the object in the kernel, if known: nil if it is certainly absent.
 	found *dataplane.Object
 	known bool
 }
 
 func newAttempt(w *Writer, batch *dataplane.Batch) *attempt {
-	_ = w.kernel.changes.Written() // not part of this write
+	_ = w.kernel.changes.Written() // resets the numbers: earlier requests are not part of this write
 	return &attempt{
 		Writer: w, batch: batch, plan: newPlan(batch.Changes, w.ranks), failed: make(map[dataplane.ID]failure),
 	}
@@ -46,8 +46,8 @@ func newAttempt(w *Writer, batch *dataplane.Batch) *attempt {
 func (a *attempt) carryOut(ctx context.Context) {
 	p := a.plan
 	a.createSets(ctx, p.setsCome)
-	// Sets are filled before rules look them up. Otherwise a half-filled one of a
-	// predecessor could make a rule reject what another set lets through.
+	// Sets are filled before rules look them up. Otherwise a rule could use a half-filled set of
+	// a previous process, and reject packets that another set admits.
 	a.changeEntries(ctx, p.entriesStale, false)
 	a.changeEntries(ctx, p.entriesCome[plain], true)
 	a.changeEntries(ctx, p.entriesCome[guarding], true)
@@ -69,8 +69,8 @@ func (a *attempt) carryOut(ctx context.Context) {
 	}
 }
 
-// note records the outcome of a change. After an error the kernel has what it had, if that
-// is known.
+// note records the outcome of a change. After an error the object is as it was before, if that is
+// known.
 func (a *attempt) note(c *dataplane.Change, err error) {
 	if err == nil {
 		a.written.Objects++
@@ -85,8 +85,8 @@ func (a *attempt) fail(c *dataplane.Change, f failure) {
 	a.order = append(a.order, c)
 }
 
-// possible leaves out the changes that refer to what has failed. They stay as they were;
-// the batch has failed because of what they refer to.
+// possible leaves out the changes that refer to failed objects. These objects stay as they were; the
+// error of the batch is that of the objects to which they refer.
 func (a *attempt) possible(changes []*dataplane.Change) []*dataplane.Change {
 	if len(a.failed) == 0 {
 		return changes
@@ -96,7 +96,7 @@ func (a *attempt) possible(changes []*dataplane.Change) []*dataplane.Change {
 		return failed
 	}
 	for {
-		// What came before may refer to what was left out.
+		// Earlier changes may refer to those that were just left out.
 		left := slices.DeleteFunc(slices.Clone(changes), func(c *dataplane.Change) bool {
 			if c.After == nil || !slices.ContainsFunc(c.After.Refs(), failed) {
 				return false
@@ -149,14 +149,14 @@ func (a *attempt) destroySets(ctx context.Context, changes []*dataplane.Change) 
 	}
 }
 
-// How long Linux may take to release the sets of deleted rules.
+// Destroy is repeated, because Linux takes a while to release the sets of deleted rules.
 const (
 	freedTries = 100
 	freedPause = 10 * time.Millisecond
 )
 
-// changeEntries adds or removes entries. An entry that exists already, or is gone already,
-// is success, so it does not matter if that is unknown.
+// changeEntries adds or removes entries. Adding an existing entry, or removing a missing one, succeeds,
+// so it does not matter if the previous state is unknown.
 func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change, add bool) {
 	edits := make([]wire.EntryChange, 0, len(changes))
 	var about []*dataplane.Change
@@ -180,7 +180,7 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	}
 	for i, err := range results(ctx, edits) {
 		if !add && contradicts(err) {
-			err = nil // it went with its set
+			err = nil // the entry was removed with its set
 		}
 		if err == nil && !about[i].Unsure {
 			a.levels.changed(edits[i].Set, about[i].Before != nil, add)
@@ -189,7 +189,7 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	}
 }
 
-// changeAddresses adds or removes addresses, as changeEntries does entries.
+// changeAddresses adds or removes addresses. It succeeds like changeEntries.
 func (a *attempt) changeAddresses(ctx context.Context, changes []*dataplane.Change, add bool) {
 	addresses := make([]netip.Addr, 0, len(changes))
 	var about []*dataplane.Change
@@ -216,8 +216,8 @@ func (a *attempt) changeAddresses(ctx context.Context, changes []*dataplane.Chan
 	}
 }
 
-// count counts a step that is not about virtual servers, whose writer counts by itself: as
-// one call, with the names of the objects as its bytes.
+// count counts a step as one call, with the names of the objects as its bytes. It is not used for
+// virtual servers, because kernel.changes counts those.
 func (a *attempt) count(lines, bytes int) {
 	a.written = a.written.Add(dataplane.Written{Lines: lines, Bytes: bytes, Calls: 1})
 }

@@ -22,7 +22,7 @@ import (
 type CleanupSummary struct {
 	// Servers counts virtual servers.
 	Servers int
-	// Device reports whether the dummy device was there.
+	// Device reports whether the dummy device existed.
 	Device bool
 	// Sets counts sets.
 	Sets int
@@ -31,17 +31,17 @@ type CleanupSummary struct {
 // Any reports whether there was something to remove.
 func (s CleanupSummary) Any() bool { return s.Servers > 0 || s.Device || s.Sets > 0 }
 
-// Cleanup removes what Sluice, or kube-proxy in IPVS mode, left in the network namespace,
-// of both families: virtual servers, the device, then, by rules, what looks up the sets,
-// and the sets. It loads no module into a kernel that has none of this. What is gone
-// already is no error. If one step fails, the others are still made, except that the sets
-// stay while virtual servers do: they identify ours.
+// Cleanup removes everything that Sluice, or kube-proxy in IPVS mode, left in the network namespace, in
+// both families: virtual servers and the device; then, by calling rules, the iptables rules that look up
+// the sets; then the sets. It does not load modules that the kernel has not loaded. Missing objects are
+// no error. If one step fails, the others are still made, except that the sets stay as long as virtual
+// servers do, because the sets show which servers are Sluice's.
 //
-// Ours are the virtual servers at an address of the device, those in a set of frontends,
-// and those at an address of the host with a port in a set of node ports. Others stay,
-// although kube-proxy would remove them as well.
+// Sluice's virtual servers are those at an address of the device, those in a set of frontends, and
+// those at an address of the host with a port in a set of node ports. Other virtual servers stay,
+// although kube-proxy would remove them.
 //
-// Dry says what a cleanup would remove, and removes nothing.
+// If dry is set, Cleanup removes nothing, and returns what it would remove.
 func Cleanup(ctx context.Context, dry bool, rules func() error) (CleanupSummary, error) {
 	s := cleanup{dry: dry}
 	serversErr := s.removeServers(ctx)
@@ -60,14 +60,14 @@ type cleanup struct {
 	dry bool
 }
 
-// The files that a kernel shows when it has IPVS, and sets. A question over netlink would
-// load the modules, and takes more privilege.
+// These files exist if the kernel has loaded IPVS, and sets. A netlink request would load the modules,
+// and needs more privileges.
 const (
 	fileServers = "/proc/thread-self/net/ip_vs"
 	fileSets    = "/sys/module/ip_set"
 )
 
-// titleLines are those at the top of fileServers.
+// titleLines is the number of header lines in fileServers.
 const titleLines = 3
 
 // HasServers reports whether there are virtual servers, of any program. It loads no module.
@@ -116,7 +116,7 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// frontends distinguish our virtual servers from others.
+// frontends distinguish Sluice's virtual servers from others.
 type frontends struct {
 	// bound are the addresses of the device, and hosts the other addresses of the host.
 	bound, hosts []netip.Addr
@@ -165,10 +165,10 @@ func (f *frontends) learnAddresses() error {
 	return nil
 }
 
-// portSets are the sets of node ports without addresses, by their words.
+// portSets are the sets of node ports without addresses, by the words in their names.
 var portSets = map[string]service.Protocol{render.SetNodePortTCP: service.TCP, render.SetNodePortUDP: service.UDP}
 
-// learnSet learns from one of our sets.
+// learnSet adds the frontends of one of Sluice's sets.
 func (f *frontends) learnSet(set *wire.Set) {
 	for _, e := range set.Entries {
 		if set.Type == wire.HashIPPort {
@@ -187,7 +187,7 @@ func (f *frontends) learnSet(set *wire.Set) {
 	}
 }
 
-// ours reports whether a virtual server is ours.
+// ours reports whether a virtual server is Sluice's.
 func (f *frontends) ours(server service.Frontend) bool {
 	if f.served[server] || slices.Contains(f.bound, server.Addr) {
 		return true
@@ -213,8 +213,8 @@ func (s *cleanup) removeDevice() error {
 	return err
 }
 
-// Sets stay in use for a moment after their rules are gone: iptables-nft frees rules when
-// no packet can be looking at them any more.
+// Sets stay in use for a moment after their rules are deleted: with iptables-nft, the kernel frees
+// rules only when no packet can use them any more.
 const (
 	busyPause = 20 * time.Millisecond
 	busyTries = 50
@@ -265,7 +265,7 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 	}
 }
 
-// isOurs reports whether a set has a name of ours or of kube-proxy, in either family.
+// isOurs reports whether a set has a name that Sluice or kube-proxy uses, in either family.
 func isOurs(name string) bool {
 	return slices.ContainsFunc(service.Families[:], func(family service.Family) bool {
 		_, ours := render.WordOf(family, name)

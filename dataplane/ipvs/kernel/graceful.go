@@ -14,65 +14,65 @@ import (
 )
 
 const (
-	// lookMin is the time from the departure of a real server to the first question about its connections. The pause
-	// doubles while connections are left, up to lookMax.
+	// lookMin is the time from the removal of a real server to the first request for its connections. The pause
+	// doubles while it has connections, up to lookMax.
 	lookMin = time.Second
 	lookMax = 10 * time.Second
-	// leavingMax bounds the endpoints of one Service that keep their connections.
+	// leavingMax limits the endpoints of one Service that keep their connections.
 	leavingMax = 1000
-	// looksMax bounds the virtual servers that are asked about in one turn, so that a write does not wait long.
+	// looksMax limits the virtual servers that one turn of look requests, so that a write does not wait long.
 	looksMax = 64
 )
 
-// graceful lists the real servers that have left a virtual server that stays, and keep their connections. The kernel
-// has them with weight 0. The ledger does not see them: it planned to delete them, and what is read leaves them out.
-// The list belongs to the holder of the writer's turn. A turn costs what it changes in the list; see settle.
+// graceful lists the leavers: real servers removed from an existing virtual server, which keep their connections. In
+// the kernel they have weight 0. The ledger does not contain them: it planned their deletion, and Read omits them.
+// Only the holder of the writer's turn may use the list. A turn's cost depends on its changes in the list; see settle.
 //
-// Only the kernel remembers the list. A real server of weight 0 that is not listed (after a restart, or after a write
-// with an unknown result) is read as it is. It is unwanted, so a change deletes it, and the deletion lists it.
+// The list is not stored elsewhere. Read returns an unlisted real server of weight 0 (after a restart, or after a write
+// with an unknown result). It is not desired, so a change deletes it, and the deletion lists it.
 type graceful struct {
-	// deadline is that of Services that ask for none; 0 if they keep nothing.
+	// deadline is the default for Services without one; 0 if their endpoints keep no connections.
 	deadline time.Duration
 	// cut and unread are those of Config.
 	cut    func(Cut)
 	unread func(service.Key, service.Frontend, error)
-	// graces are what the kernel has no place for; see render.Grace.
+	// graces are the parts of virtual servers that the kernel cannot store; see render.Grace.
 	graces map[service.Frontend]render.Grace
 	// left has the leavers of each virtual server, and owned those of each Service.
 	left  map[service.Frontend]*leavers
 	owned map[service.Key]map[*leavers]bool
-	// queue has them by the time of the next look.
+	// queue has the leavers by the time of their next look.
 	queue queue
-	// changed are those that settle has to file.
+	// changed are the leavers for which settle has to update owned, queue and counts.
 	changed map[*leavers]bool
-	// counts has the number of endpoints (int) of each Service that has some.
+	// counts has the number of leaving endpoints (int) of each Service that has some.
 	counts sync.Map
-	// doubted is set if the last question had no answer.
+	// doubted is set if the last request for connections failed.
 	doubted bool
 }
 
 // leavers are the listed real servers of one virtual server.
 type leavers struct {
 	frontend service.Frontend
-	// owner is the Service, filed the one that has them in graceful.owned.
+	// owner is the Service. filed is the Service under which graceful.owned has these leavers.
 	owner, filed service.Key
-	// since is when each left; zero if it is to go at once because there are too many.
+	// since is when each was removed; zero if it is to be deleted immediately because there are too many.
 	since map[netip.AddrPort]time.Time
-	// next is the time of the next question, pause the time since the last one.
+	// next is the time of the next request, pause the time between the last one and the next.
 	next  time.Time
 	pause time.Duration
-	// failed is set if a deletion failed. Deadlines that have passed wait for next.
+	// failed is set if a request or deletion failed. Expired deadlines then wait for next.
 	failed bool
-	// due is the time of the next look: next, or an earlier deadline. place is that in the queue, -1 outside.
+	// due is the time of the next look: next, or an earlier deadline. place is the index in the queue, -1 if absent.
 	due   time.Time
 	place int
 }
 
-// Cut is about endpoints that were deleted although they may have had connections.
+// Cut reports endpoints that were deleted although they may have had connections.
 type Cut struct {
 	Service   service.Key
 	Endpoints []netip.AddrPort
-	// Deadline has passed, or, if it is 0, more than Bound endpoints of the Service kept their connections.
+	// Deadline is the expired deadline. If it is 0, more than Bound endpoints of the Service kept their connections.
 	Deadline time.Duration
 	Bound    int
 }
@@ -85,7 +85,7 @@ func newGraceful(config *Config) *graceful {
 	}
 }
 
-// keeps reports whether a real server that leaves keeps its connections.
+// keeps reports whether a removed real server keeps its connections.
 func (g *graceful) keeps(f service.Frontend, grace *render.Grace, addr netip.AddrPort) bool {
 	switch {
 	case grace.Drain.Or(g.deadline) <= 0, f.Protocol == service.SCTP:
@@ -98,10 +98,10 @@ func (g *graceful) keeps(f service.Frontend, grace *render.Grace, addr netip.Add
 }
 
 // soften changes the requests of an edit: a real server that may keep its connections gets weight 0 instead of being
-// deleted, one that comes back gets its weight, and one that may no longer stay is deleted.
+// deleted, a leaver that is desired again gets its weight, and a leaver that may no longer stay is deleted.
 func (g *graceful) soften(e *edit) {
 	if e.leaves = nil; e.before == nil || e.after == nil {
-		return // the virtual server is new, or goes with all connections
+		return // the virtual server is new, or is deleted with all connections
 	}
 	listed := g.listed(e.frontend)
 	for i := range e.come {
@@ -116,7 +116,7 @@ func (g *graceful) soften(e *edit) {
 			return false
 		}
 		e.leaves = append(e.leaves, r.Real.Addr)
-		return r.Real.Weight == 0 // it has it already
+		return r.Real.Weight == 0 // it already has weight 0
 	})
 	for i := range e.goes {
 		if r := &e.goes[i]; slices.Contains(e.leaves, r.Real.Addr) {
@@ -138,7 +138,7 @@ func (g *graceful) listed(f service.Frontend) map[netip.AddrPort]time.Time {
 	return nil
 }
 
-// landed takes note of an edit that is in the kernel.
+// landed updates the list after an edit was written.
 func (g *graceful) landed(e *edit, now time.Time) {
 	if e.before == nil || e.after == nil {
 		g.forget(e.frontend)
@@ -175,7 +175,7 @@ func (g *graceful) remember(f service.Frontend, grace render.Grace) {
 	}
 }
 
-// forget is about a virtual server that does not exist.
+// forget removes everything about a virtual server that does not exist.
 func (g *graceful) forget(f service.Frontend) {
 	delete(g.graces, f)
 	if l := g.left[f]; l != nil {
@@ -184,8 +184,8 @@ func (g *graceful) forget(f service.Frontend) {
 	}
 }
 
-// seen leaves the listed real servers out of a virtual server that was read, and adds what the kernel has no place for.
-// What others have deleted or changed is no longer listed.
+// seen removes the leavers from a virtual server that was read, and adds its Grace, which the kernel cannot store.
+// Leavers that another program deleted or changed are no longer listed.
 func (g *graceful) seen(s *render.Server) {
 	s.Grace = g.graces[s.Frontend]
 	l := g.left[s.Frontend]
@@ -205,7 +205,7 @@ func (g *graceful) seen(s *render.Server) {
 	}
 }
 
-// seenAll forgets the virtual servers that were not read.
+// seenAll forgets the virtual servers that a Read did not find.
 func (g *graceful) seenAll(found map[service.Frontend]bool) {
 	for f := range g.graces {
 		if !found[f] {
@@ -223,8 +223,8 @@ func (g *graceful) deadlineOf(f service.Frontend) time.Duration {
 	return g.graces[f].Drain.Or(g.deadline)
 }
 
-// look asks about the connections at the virtual servers that are due, and deletes the real servers that have none or
-// are past their deadline. It reports whether an answer was lost.
+// look requests the connections of the virtual servers that are due, and deletes the leavers that have none or are past
+// their deadline. It reports whether an answer was lost.
 func (g *graceful) look(ctx context.Context, kernel *kernelSockets, now time.Time) (lost bool) {
 	var requests []wire.Request
 	for _, l := range g.due(now, looksMax) {
@@ -238,7 +238,7 @@ func (g *graceful) look(ctx context.Context, kernel *kernelSockets, now time.Tim
 			if !g.doubted {
 				g.unread(l.owner, l.frontend, err)
 			}
-			// The deadline has to wait: who cannot ask cannot delete.
+			// Deadlines have to wait for the next look: if a request fails, so would a deletion.
 			if g.doubted, l.failed = true, true; wire.Unknown(err) {
 				return true
 			}
@@ -252,8 +252,8 @@ func (g *graceful) look(ctx context.Context, kernel *kernelSockets, now time.Tim
 	return g.drop(context.WithoutCancel(ctx), kernel, requests, now)
 }
 
-// done returns the leavers of a virtual server that are to be deleted. Those that are not there with weight 0 are no
-// longer listed.
+// done returns the leavers of a virtual server that are to be deleted. Leavers that the kernel does not have, or not
+// with weight 0, are no longer listed.
 func (g *graceful) done(l *leavers, found []wire.Destination, now time.Time) (done []netip.AddrPort) {
 	there := make(map[netip.AddrPort]wire.Destination, len(l.since))
 	for _, d := range found {

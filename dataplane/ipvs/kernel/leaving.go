@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// drop deletes leavers, and tells about those that are past their deadline.
+// drop deletes leavers, and reports those that are past their deadline.
 func (g *graceful) drop(ctx context.Context, kernel *kernelSockets, requests []wire.Request, now time.Time) (lost bool) {
 	if len(requests) == 0 {
 		return false
@@ -42,7 +42,7 @@ func (g *graceful) drop(ctx context.Context, kernel *kernelSockets, requests []w
 	return lost
 }
 
-// Leaving implements dataplane.Drainer. It may be called from anywhere.
+// Leaving implements dataplane.Drainer. Any goroutine may call it.
 func (w *Writer) Leaving() map[service.Key]int {
 	all := map[service.Key]int{}
 	w.leaving.counts.Range(func(key, count any) bool {
@@ -90,7 +90,7 @@ func (w *Writer) Foresee(ctx context.Context, c *dataplane.Change) (*dataplane.O
 	return &object, nil
 }
 
-// take takes the writer's turn. Its holder may use everything but Leaving and Watch.
+// take takes the writer's turn, which all methods need except Leaving and Watch.
 func (w *Writer) take(ctx context.Context) error {
 	select {
 	case w.turn <- struct{}{}:
@@ -100,7 +100,7 @@ func (w *Writer) take(ctx context.Context) error {
 	}
 }
 
-// give ends the turn, and sets the alarm to the next look at the leavers. Without leavers there is none.
+// give ends the turn, and sets the alarm to the next look at the leavers. Without leavers there is no alarm.
 func (w *Writer) give() {
 	w.leaving.settle()
 	switch at := w.leaving.next(); {
@@ -117,10 +117,10 @@ func (w *Writer) give() {
 	<-w.turn
 }
 
-// lookTime bounds the questions of one turn.
+// lookTime limits the time of the requests in one turn.
 const lookTime = 2 * time.Second
 
-// look has its turn at the alarm. A failure is tried again at the next one.
+// look runs when the alarm fires. After a failure it runs again at the next alarm.
 func (w *Writer) look() {
 	w.turn <- struct{}{}
 	defer w.give()
@@ -134,11 +134,11 @@ func (w *Writer) look() {
 		return
 	}
 	if w.leaving.look(ctx, w.kernel, time.Now()) {
-		_ = w.disconnect() // a late answer must not be taken for another one
+		_ = w.disconnect() // a late answer must not be taken for that of a later request
 	}
 }
 
-// postpone puts off what is due, because there is no connection to the kernel.
+// postpone delays the leavers that are due, because there is no connection to the kernel.
 func (g *graceful) postpone(err error, now time.Time) {
 	for _, l := range g.due(now, len(g.left)) {
 		l.pause = min(2*l.pause, lookMax)

@@ -10,23 +10,23 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// plan is a batch divided into what is written one after the other, so that every
-// prefix of what lands is a correct state:
+// plan is a batch, divided into steps that are written in this order, so that every prefix is a
+// correct state:
 //
-//	 1 sets that come          a rule cannot look up a set that does not exist
-//	 2 entries that come       before what they are about, and before rules look them up;
-//	   first those go that a set has which no rule looks up yet
-//	 3 rules that come or change
+//	 1 new sets                a rule cannot look up a missing set
+//	 2 new entries             before servers and addresses, and before rules look them up; first
+//	   stale entries are removed from sets that no rule looks up yet
+//	 3 new and changed rules
 //	 4 the device
-//	 5 entries that shape servers that exist, and go; see shaping
-//	 6 addresses that come
-//	 7 virtual servers: what comes with them, then what goes
-//	 8 entries that shape servers that exist, and come
-//	 9 addresses that go
-//	10 entries that go
-//	11 rules that go, then sets and the device
+//	 5 removed shaping entries of existing servers; see shaping
+//	 6 new addresses
+//	 7 virtual servers: additions, then removals
+//	 8 new shaping entries of existing servers
+//	 9 removed addresses
+//	10 removed entries
+//	11 removed rules, then sets and the device
 //
-// It is pure, and lives for one write.
+// It has no side effects, and exists for one write.
 type plan struct {
 	setsCome, setsGo           []*dataplane.Change
 	device                     *dataplane.Change
@@ -37,16 +37,16 @@ type plan struct {
 	rulesCome, rulesGo         []*dataplane.Change
 }
 
-// The ranks of entries that come, in order. Those that go have the reverse order.
+// The ranks of new entries, in the order of writing. Removed entries have the reverse order.
 const (
 	// plain entries state what exists.
 	plain = iota
-	// guarding entries admit only those that plain ones name.
+	// guarding entries restrict access to what plain entries name.
 	guarding
-	// shaping entries keep the addresses of clients. Their servers must not lead to
-	// endpoints elsewhere, whose answers would not come back this way. For servers that
-	// exist, they come after endpoints elsewhere have gone, and go before any come. Until
-	// then clients are masqueraded, which always works.
+	// shaping entries preserve client addresses. Their servers must not have endpoints on
+	// other nodes, whose replies would not return through this node. For existing servers,
+	// they are added after such endpoints were removed, and removed before any is added.
+	// Without them clients are masqueraded, which always works.
 	shaping
 	entryRanks
 )
@@ -112,8 +112,8 @@ func newPlan(changes []dataplane.Change, ranks map[string]int) *plan {
 	return p
 }
 
-// idleSets returns the sets that rules look up after the batch and not before it. Another process,
-// which wanted them, may have left entries in them.
+// idleSets returns the sets that rules look up after the batch, but not before it. They may have entries
+// that an earlier process, which used them, left.
 func idleSets(rules []*dataplane.Change) map[string]bool {
 	idle := make(map[string]bool)
 	for _, c := range rules {
@@ -139,7 +139,7 @@ func put(c *dataplane.Change, come, goes *[]*dataplane.Change) {
 	}
 }
 
-// editedOwners returns the Services with a virtual server that stays and changes.
+// editedOwners returns the Services with an existing virtual server that the batch changes.
 func editedOwners(changes []dataplane.Change) map[service.Key]bool {
 	owners := make(map[service.Key]bool)
 	for i := range changes {

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Read returns all that is ours, sorted by ID: the device and its addresses of the family,
-// the sets of the family with their entries, its virtual servers outside of excluded
-// ranges, and what the rules' writer reads. Each virtual server takes a question.
+// Read returns all of Sluice's objects, sorted by ID: the device and its addresses of the family,
+// the sets of the family with their entries, its virtual servers outside of excluded ranges, and
+// the objects of the rules' writer. It makes one request for each virtual server.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	if err := w.take(ctx); err != nil {
 		return nil, fmt.Errorf("read %s virtual servers: %w", w.family, err)
@@ -24,7 +24,7 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	objects, err := w.readAll(ctx)
 	if err != nil {
 		if wire.Unknown(err) {
-			_ = w.disconnect() // the connection is of no more use
+			_ = w.disconnect() // a late answer would be taken for that of a later request
 		}
 		return nil, fmt.Errorf("read %s virtual servers: %w", w.family, err)
 	}
@@ -51,8 +51,8 @@ func (w *Writer) readAll(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// readDevice ignores a device of our name that is not ours. The kernel's rejection tells
-// the user about it when a Service needs ours.
+// readDevice ignores another program's device with Sluice's name. The user learns of it from the
+// kernel's rejection when a Service needs the device.
 func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
 	there, err := w.device.Exists()
 	if _, wrong := errors.AsType[*wire.WrongTypeError](err); err != nil && !wrong {
@@ -73,8 +73,8 @@ func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// readSets returns ours with their entries, and those of other releases and of kube-proxy, whose
-// entries go with them.
+// readSets returns Sluice's sets with their entries, and those of other releases and of kube-proxy
+// without, because their entries are removed with them.
 func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
 	sets, err := w.kernel.sets.List(ctx, func(name string) bool {
 		_, ours := render.WordOf(w.family, name)
@@ -112,12 +112,12 @@ func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// foreignWeight stands for a real server to which packets are not forwarded by
-// masquerading. The kernel does not accept this weight, so it equals no rendered one. The
-// request that changes the weight changes the forwarding as well.
+// foreignWeight marks a real server to which the kernel does not forward by masquerading. The
+// kernel does not accept this weight, so no rendered real server has it. The request that changes
+// the weight also changes the forwarding method.
 const foreignWeight = math.MaxUint32
 
-// serverOf is a virtual server of the kernel in the form in which it is rendered.
+// serverOf returns a virtual server of the kernel in the form in which it is rendered.
 func serverOf(found wire.Service, destinations []wire.Destination) render.Server {
 	s := render.Server{Service: found, Reals: make([]wire.Real, len(destinations))}
 	for i, d := range destinations {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// receipt is the account of a write that was carried out.
+// receipt returns the receipt of an attempt that was carried out.
 func (a *attempt) receipt() dataplane.Receipt {
 	r := dataplane.Receipt{Written: a.written.Add(a.kernel.changes.Written())}
 	var errs []error
@@ -38,7 +38,7 @@ func (a *attempt) receipt() dataplane.Receipt {
 	return r
 }
 
-// proven reports whether only Services' own objects were rejected, and others landed.
+// proven reports whether only objects of Services were rejected, and others landed.
 func (a *attempt) proven(r dataplane.Receipt) bool {
 	if r.Outcome != dataplane.Rejected || len(a.rules) > 0 || len(r.Suspects) == 0 || r.Written.Objects == 0 {
 		return false
@@ -62,7 +62,7 @@ func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 	return certain
 }
 
-// untouched is the receipt of a batch that was not begun.
+// untouched returns the receipt of a batch of which nothing was written.
 func untouched(batch *dataplane.Batch, outcome dataplane.Outcome, err error) dataplane.Receipt {
 	certain := make(map[dataplane.ID]*dataplane.Object)
 	for i := range batch.Changes {
@@ -73,7 +73,7 @@ func untouched(batch *dataplane.Batch, outcome dataplane.Outcome, err error) dat
 	return dataplane.Receipt{Outcome: outcome, Certain: certain, Err: err}
 }
 
-// outcomeOf returns what an error about one object means for the batch.
+// outcomeOf returns the outcome of a batch with an error about one object.
 func outcomeOf(err error) dataplane.Outcome {
 	switch {
 	case err == nil:
@@ -90,13 +90,13 @@ func outcomeOf(err error) dataplane.Outcome {
 	}
 }
 
-// contradicts reports whether an error means that the kernel is not as it was left: what
-// the request needs does not exist.
+// contradicts reports whether an error means that the kernel's state changed unexpectedly: a set or
+// device that the request needs does not exist.
 func contradicts(err error) bool {
 	return errors.Is(err, wire.ErrNoSet) || errors.Is(err, wire.ErrNoDevice)
 }
 
-// isBusy reports whether the same request may work later.
+// isBusy reports whether the same request may succeed later.
 func isBusy(err error) bool {
 	for _, reason := range []error{wire.ErrInUse, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, reason) {
@@ -107,8 +107,8 @@ func isBusy(err error) bool {
 	return unsent
 }
 
-// worst of two outcomes is the one that says less about what is in the kernel, or else
-// the one that may be over sooner.
+// worst returns the outcome that leaves the kernel's state less certain, or else the one that may
+// be over sooner.
 func worst(a, b dataplane.Outcome) dataplane.Outcome {
 	severity := [...]int{
 		dataplane.Landed: 0, dataplane.Unsupported: 1, dataplane.Rejected: 2, dataplane.Busy: 3, dataplane.Unknown: 4,
@@ -119,7 +119,7 @@ func worst(a, b dataplane.Outcome) dataplane.Outcome {
 	return b
 }
 
-// unique returns the Services among the owners of what was rejected, each once.
+// unique returns the Services among the owners of rejected objects, each once.
 func unique(owners []service.Key) []service.Key {
 	slices.SortFunc(owners, service.Key.Compare)
 	owners = slices.Compact(owners)
@@ -129,7 +129,7 @@ func unique(owners []service.Key) []service.Key {
 // errorsMax is how many rejections of a batch are reported.
 const errorsMax = 8
 
-// joined puts the first rejections into one error.
+// joined joins the first rejections into one error.
 func joined(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if more := len(errs) - errorsMax; more > 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// edit is the change of one virtual server with its real ones.
+// edit is the change of one virtual server with its real servers.
 type edit struct {
 	change *dataplane.Change
-	// frontend is that of both.
+	// frontend is the frontend of before and after.
 	frontend      service.Frontend
 	before, after *render.Server
 	come, goes    []wire.Request
@@ -26,8 +26,8 @@ type edit struct {
 	astray bool
 }
 
-// changeServers writes virtual servers: what comes with any of them, then what goes.
-// Those that turn out to be other than thought are read and written once more.
+// changeServers writes virtual servers: additions to all of them, then removals. If the kernel's
+// state of one differs from before, it reads that one and writes it again.
 func (a *attempt) changeServers(ctx context.Context, changes []*dataplane.Change) {
 	if len(changes) == 0 {
 		return
@@ -58,7 +58,7 @@ func (a *attempt) changeServers(ctx context.Context, changes []*dataplane.Change
 	}
 }
 
-// newEdit parses a change. Before counts only when it is sure.
+// newEdit parses a change. If Before is not sure, it reads the state from the kernel instead.
 func (a *attempt) newEdit(ctx context.Context, c *dataplane.Change) (*edit, error) {
 	f, err := render.ParseServerID(c.ID)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *attempt) round(ctx context.Context, edits []*edit) {
 	a.send(ctx, comes)
 	var goes []pending
 	for _, e := range edits {
-		if e.err == nil { // its replacement exists
+		if e.err == nil { // the additions, which replace them, exist
 			goes = appendPending(goes, e, e.goes)
 		}
 	}
@@ -134,7 +134,7 @@ func (a *attempt) send(ctx context.Context, all []pending) {
 	}
 }
 
-// settle notes the outcome of an edit. It reads back what may have landed in part.
+// settle notes the outcome of an edit. After an error it reads the virtual server back.
 func (a *attempt) settle(ctx context.Context, e *edit) {
 	if e.err == nil {
 		a.leaving.landed(e, time.Now())
@@ -152,7 +152,7 @@ func (a *attempt) settle(ctx context.Context, e *edit) {
 	a.fail(e.change, f)
 }
 
-// ask returns what the kernel has at a frontend, or nil.
+// ask returns the kernel's virtual server at a frontend, or nil.
 func (a *attempt) ask(ctx context.Context, f service.Frontend) (*render.Server, error) {
 	found, err := a.kernel.servers.Service(ctx, f)
 	if wire.Missing(err) {
@@ -171,13 +171,13 @@ func (a *attempt) ask(ctx context.Context, f service.Frontend) (*render.Server, 
 	return &s, nil
 }
 
-// asked notes that the socket is of no more use if an answer was lost on it.
+// asked notes if an answer was lost, because the socket then cannot be used any more.
 func (a *attempt) asked(err error) error {
 	a.lost = a.lost || wire.Unknown(err)
 	return err
 }
 
-// satisfied reports whether a rejection says that the request was carried out before.
+// satisfied reports whether a rejection means that the object is already deleted.
 func satisfied(r wire.Request, err error) bool {
 	switch r.Verb {
 	case wire.DelService:
@@ -189,11 +189,10 @@ func satisfied(r wire.Request, err error) bool {
 	}
 }
 
-// diff returns the requests that change one virtual server into another one of the same
-// frontend. nil is none. What comes goes first, and what gets new connections before
-// what gets them no more, so that a server that has endpoints for them before and after
-// is never without. A scheduler, flags and a timeout change in place, with all
-// connections.
+// diff returns the requests that change one virtual server into another one of the same frontend; nil
+// means no server. Additions precede removals, and real servers that get new connections precede those
+// that stop getting them. A server that has endpoints for new connections before and after therefore
+// always has some in between. The scheduler, flags and timeout change in place, and connections stay.
 func diff(before, after *render.Server) (come, goes []wire.Request) {
 	if after == nil {
 		if before == nil {
@@ -215,7 +214,7 @@ func diff(before, after *render.Server) (come, goes []wire.Request) {
 	for _, r := range before.Reals {
 		left[r.Addr] = r.Weight
 	}
-	var drained []wire.Request // a fallback may have what a former process let leave
+	var drained []wire.Request // weight 0: after may be a server as read, with leavers of a previous process
 	for _, r := range after.Reals {
 		weight, there := left[r.Addr]
 		delete(left, r.Addr)

@@ -20,24 +20,24 @@ func (a *attempt) entry(id dataplane.ID) (wire.EntryChange, error) {
 	return wire.EntryChange{Set: name, Entry: e}, err
 }
 
-// SetLevel says how full a set is. A Service whose entries do not fit is not served.
+// SetLevel describes how full a set is. A Service whose entries do not fit is not served.
 type SetLevel struct {
 	// Set is the kernel's name.
 	Set string
-	// Entries is how many there are, Capacity how many fit.
+	// Entries is the number of entries, Capacity how many fit.
 	Entries, Capacity int
 }
 
-// nearlyFullPercent is the part of its capacity at which a set counts as nearly full.
+// nearlyFullPercent is the percentage of its capacity at which a set counts as nearly full.
 const nearlyFullPercent = 80
 
 func (s *SetLevel) nearlyFull() bool { return s.Entries*100 >= s.Capacity*nearlyFullPercent }
 
-// levels keep account of how full the sets of a family are, so that nothing has to be
-// listed to know it. The next Read finds what others do to sets.
+// levels track how full the sets of a family are, so that no set has to be listed for it. The next
+// Read updates them after changes by other programs.
 type levels struct {
 	report func(SetLevel)
-	// sets holds those that can be full: of a hash type.
+	// sets has the sets that can be full: those of a hash type.
 	sets map[string]*SetLevel
 }
 
@@ -49,14 +49,14 @@ func newLevels(family service.Family, report func(SetLevel)) levels {
 	return l
 }
 
-// made notes that a set has so many entries. A bitmap has room for every port.
+// made notes the number of a set's entries. It ignores bitmaps, which have room for every port.
 func (l *levels) made(s wire.SetSpec, entries int) {
 	if s.Type != wire.BitmapPort {
 		l.sets[s.Name] = &SetLevel{Set: s.Name, Entries: entries, Capacity: int(s.MaxElem)}
 	}
 }
 
-// found notes what the kernel says.
+// found notes a set as read from the kernel.
 func (l *levels) found(s *wire.Set) {
 	l.made(s.SetSpec, int(s.Count))
 	if level := l.sets[s.Name]; level != nil && level.nearlyFull() {
@@ -64,7 +64,7 @@ func (l *levels) found(s *wire.Set) {
 	}
 }
 
-// changed notes that an entry that existed or not exists now or not.
+// changed notes whether an entry existed before a write, and whether it exists after it.
 func (l *levels) changed(set string, was, is bool) {
 	level := l.sets[set]
 	if level == nil || was == is {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// settle files the leavers that have changed in a turn, with their Services. All others stay where they are.
+// settle updates owned, queue and counts for the leavers that changed in a turn, and only for those.
 func (g *graceful) settle() {
 	services := map[service.Key]bool{}
 	for l := range g.changed {
@@ -25,7 +25,7 @@ func (g *graceful) settle() {
 		g.owned[l.owner][l], l.filed = true, l.owner
 	}
 	for key := range services {
-		g.count(key) // which may change more
+		g.count(key) // it may change more leavers
 	}
 	for l := range g.changed {
 		if l.place >= 0 {
@@ -61,7 +61,7 @@ func (g *graceful) next() (at time.Time) {
 	return at
 }
 
-// due takes those whose time has come out of the queue, the earliest first, most of them at most. They count as changed.
+// due removes at most most leavers that are due from the queue, the earliest first. It marks them as changed.
 func (g *graceful) due(now time.Time, most int) (due []*leavers) {
 	for len(due) < most && len(g.queue.all) > 0 && !g.next().After(now) {
 		l := heap.Pop(&g.queue).(*leavers)
@@ -76,7 +76,7 @@ type endpoint struct {
 	protocol service.Protocol
 }
 
-// count counts the listed endpoints of a Service, and lets the oldest go if it has too many.
+// count counts the listed endpoints of a Service. If there are too many, the oldest will be deleted.
 func (g *graceful) count(key service.Key) {
 	oldest := map[endpoint]time.Time{}
 	for l := range g.owned[key] {
@@ -96,7 +96,7 @@ func (g *graceful) count(key service.Key) {
 	g.counts.Store(key, len(oldest)-g.bound(key, oldest))
 }
 
-// bound lets the oldest endpoints go at the next look, and returns how many.
+// bound marks the oldest endpoints above leavingMax for deletion at the next look, and returns their number.
 func (g *graceful) bound(key service.Key, since map[endpoint]time.Time) int {
 	excess := len(since) - leavingMax
 	if excess <= 0 {
@@ -132,7 +132,7 @@ func (g *graceful) bound(key service.Key, since map[endpoint]time.Time) int {
 // queue is a heap (container/heap) of leavers, the next look first.
 type queue struct {
 	all []*leavers
-	// steps counts what a turn looks at.
+	// steps counts the leavers that a turn visits, for tests.
 	steps int
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// Watch calls changed when others have changed the device, and when the rules' writer
-// notices something, until the context ends. The kernel does not announce changes of
+// Watch calls changed when another program changed the device, and when the rules' writer
+// notices a change, until the context ends. The kernel does not announce changes of
 // virtual servers and sets; the next Read finds them.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	announced := func() { changed(dataplane.ForeignProcess{}) }
@@ -20,7 +20,7 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignPro
 	ended := make(chan error, 1)
 	go func() {
 		err := rules.Watch(ctx, changed)
-		cancel(err) // one that cannot watch ends the other
+		cancel(err) // if one of the two watches fails, both end
 		ended <- err
 	}()
 	err := w.device.Watch(ctx, announced)

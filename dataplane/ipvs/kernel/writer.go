@@ -1,6 +1,6 @@
-// Package kernel writes what package render returns to one IP family's virtual servers, sets and
-// device, and reads it back. It lets endpoints that leave keep their connections, and cleans up.
-// Chains and hooks go to a writer of rules that it receives.
+// Package kernel writes the objects of package render to one IP family's virtual servers, sets and
+// device, and reads them back. It lets removed endpoints keep their connections, and cleans up. It
+// passes chains and hooks to a separate writer of rules.
 package kernel
 
 import (
@@ -22,12 +22,12 @@ import (
 // Writer writes batches of one family to IPVS, sets and the dummy device, and their rules
 // through another writer. It implements [dataplane.Writer] and [dataplane.Watcher].
 //
-// The messages of a change depend on that change alone. A batch lists nothing on its way. It reads single virtual servers whose
-// state is unsure or other than thought. A rejection keeps only those objects from being
-// written that refer to the rejected one.
+// The messages of a change depend only on that change. A write does not list the kernel's objects; it reads
+// only virtual servers whose state is unsure or not as expected. After a rejection, only objects that refer to
+// the rejected one are not written.
 //
-// A real server that leaves a virtual server keeps its connections for a while; see graceful. An alarm deletes it, so
-// Write, Read and the alarm take turns. Leaving and Watch may run at the same time.
+// A removed real server keeps its connections for a while; see graceful. An alarm deletes it, so Write, Read and the
+// alarm take turns. Leaving and Watch may run at the same time.
 type Writer struct {
 	family service.Family
 	config Config
@@ -35,38 +35,38 @@ type Writer struct {
 	sets   map[string]wire.SetSpec
 	ranks  map[string]int
 	device dummyDevice
-	// open opens kernel, which is nil after an answer was lost on it.
+	// open opens kernel, which is nil after an answer was lost.
 	open   func() (*kernelSockets, error)
 	kernel *kernelSockets
 	levels levels
-	// wantedAnyway are the virtual servers that were written in excluded ranges. They
-	// are wanted, so they are read.
+	// wantedAnyway are the virtual servers that Sluice wrote in excluded ranges. Read returns
+	// them, too.
 	wantedAnyway map[service.Frontend]bool
 	// turn contains a token while a goroutine uses any field above or below it, except for fields that never change.
 	turn    chan struct{}
 	leaving *graceful
-	// alarm is set for the next look at leaving, nil if nothing leaves. closed is set by Close.
+	// alarm is set for the next look at leaving, nil if there are no leavers. closed is set by Close.
 	alarm  *time.Timer
 	closed bool
 }
 
 // Config tunes a Writer.
 type Config struct {
-	// Rules writes the chains and hooks of tables mangle, nat and filter: all changes
-	// that are about no container of package render. It must be of the same
-	// family, and belongs to the Writer from now on. Required.
+	// Rules writes the chains and hooks of tables mangle, nat and filter: all objects
+	// that are not in a container of package render. It must be of the same family, and
+	// belongs to the Writer from then on. Required.
 	Rules dataplane.Writer
-	// Excluded are ranges whose virtual servers belong to others. All others of the
-	// family count as ours, as with kube-proxy: those that no Service wants are removed.
+	// Excluded are ranges whose virtual servers belong to other programs. As with kube-proxy, all
+	// other virtual servers of the family count as Sluice's: those of no Service are removed.
 	Excluded []netip.Prefix
-	// NearlyFull, when set, is called when a set has reached 80 % of its capacity: at
-	// each Read that finds it so, and when it has grown to that. It does not block.
+	// NearlyFull, when set, is called when a set has reached 80 % of its capacity: at each Read
+	// that finds it so, and when a write fills it to that level. It must not block.
 	NearlyFull func(SetLevel)
-	// DrainDeadline is how long real servers that leave keep their connections if their Service does not say otherwise:
+	// DrainDeadline is how long removed real servers keep their connections, unless their Service has its own limit:
 	// those of TCP, and those of UDP that still serve. 0: not at all.
 	DrainDeadline time.Duration
-	// Cut, when set, is called when connections may have been cut, and Unread when the kernel did not say which
-	// connections there are; not again until it has answered. Neither blocks.
+	// Cut, when set, is called when connections may have been cut. Unread, when set, is called when connections cannot
+	// be read from the kernel, and not again until a read succeeded. Neither may block.
 	Cut    func(Cut)
 	Unread func(service.Key, service.Frontend, error)
 	// Inside runs a function on a thread in the network namespace to work in. Default:
@@ -80,7 +80,7 @@ var (
 	_ dataplane.Drainer = (*Writer)(nil)
 )
 
-// serverReader is what a Writer reads from IPVS; see wire.Servers.
+// serverReader reads virtual servers from IPVS; see wire.Servers.
 type serverReader interface {
 	Service(ctx context.Context, f service.Frontend) (wire.Service, error)
 	Destinations(ctx context.Context, f service.Frontend) ([]wire.Destination, error)
@@ -88,14 +88,14 @@ type serverReader interface {
 	Close() error
 }
 
-// serverWriter is how a Writer changes virtual servers; see wire.ServerWriter.
+// serverWriter changes virtual servers; see wire.ServerWriter.
 type serverWriter interface {
 	Do(ctx context.Context, requests []wire.Request) []error
 	Written() dataplane.Written
 	Close() error
 }
 
-// setSocket is what a Writer needs of its connection to sets; see wire.Sets.
+// setSocket reads and changes sets; see wire.Sets.
 type setSocket interface {
 	Create(ctx context.Context, specs []wire.SetSpec) []error
 	Destroy(ctx context.Context, names []string) []error
@@ -105,7 +105,7 @@ type setSocket interface {
 	Close() error
 }
 
-// dummyDevice is what a Writer needs of the device; see wire.Device.
+// dummyDevice reads and changes the device; see wire.Device.
 type dummyDevice interface {
 	Exists() (bool, error)
 	Ensure() error
@@ -117,7 +117,7 @@ type dummyDevice interface {
 	Close() error
 }
 
-// kernelSockets are the connections that are given up when an answer was lost.
+// kernelSockets are the connections that the Writer closes after an answer was lost.
 type kernelSockets struct {
 	servers serverReader
 	changes serverWriter
@@ -128,7 +128,7 @@ func (k *kernelSockets) close() error {
 	return errors.Join(k.servers.Close(), k.changes.Close(), k.sets.Close())
 }
 
-// openKernel opens them in the network namespace of a function.
+// openKernel opens the sockets in the network namespace in which inside runs functions.
 func openKernel(inside func(func() error) error) (*kernelSockets, error) {
 	var k kernelSockets
 	err := inside(func() error {
@@ -150,7 +150,7 @@ func openKernel(inside func(func() error) error) (*kernelSockets, error) {
 	return &k, err
 }
 
-// families are those of the device's addresses.
+// families are the address families, for the addresses of the device.
 var families = service.PerFamily[int]{unix.AF_INET, unix.AF_INET6}
 
 // NewWriter opens a writer for one family. The error matches wire.ErrUnavailable if the
@@ -195,7 +195,7 @@ func newWriter(
 	return w
 }
 
-// Close closes the sockets. What is in the kernel stays.
+// Close closes the sockets. It changes nothing in the kernel.
 func (w *Writer) Close() error {
 	w.turn <- struct{}{}
 	defer w.give()
@@ -246,23 +246,23 @@ func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.
 	a.carryOut(ctx)
 	receipt := a.receipt()
 	if a.lost {
-		// A late answer must not be taken for another one.
-		_ = w.disconnect() // the connection is of no more use
+		// On the same connection, a late answer would be taken for that of a later request.
+		_ = w.disconnect() // the next write connects again
 	}
 	return receipt
 }
 
-// excluded reports whether a virtual server at an address belongs to others.
+// excluded reports whether virtual servers at an address belong to other programs.
 func (w *Writer) excluded(addr netip.Addr) bool {
 	return slices.ContainsFunc(w.config.Excluded, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// ours reports whether a virtual server is ours.
+// ours reports whether a virtual server is Sluice's.
 func (w *Writer) ours(f service.Frontend) bool {
 	return service.FamilyOf(f.Addr) == w.family && (!w.excluded(f.Addr) || w.wantedAnyway[f])
 }
 
-// noteWanted notes whether a virtual server in an excluded range is wanted.
+// noteWanted notes whether a virtual server in an excluded range is desired.
 func (w *Writer) noteWanted(f service.Frontend, wanted bool) {
 	switch {
 	case !w.excluded(f.Addr):

@@ -30,25 +30,25 @@ const (
 	SetNodePortLocalSCTP = "LOCAL-PORT-SCTP"
 	setHealthCheckPort   = "HEALTH-CHECK-PORT"
 	SetIPs               = "IPVS-IPS"
-	// setNoLocalEndpoints are frontends that may reach endpoints of this node only, while there
-	// are none.
+	// setNoLocalEndpoints are frontends that external clients may use only with local endpoints,
+	// while there are none.
 	setNoLocalEndpoints = "NO-LOCAL"
 )
 
-// company is what the entries of a set go with.
+// company defines whether the entries of a set belong to virtual servers.
 type company bool
 
 const (
-	// alone entries are ports and addresses, which name no Service, and endpoints that
-	// reach themselves through any Service.
+	// alone entries are ports and addresses, which belong to no virtual server, and endpoints
+	// that may connect to themselves through any Service.
 	alone company = false
 	// withServer entries begin with the address, protocol and port of a virtual server, as
-	// "10.0.0.1,tcp:80,203.0.113.0/25", and go with it.
+	// "10.0.0.1,tcp:80,203.0.113.0/25", and belong to it.
 	withServer company = true
 )
 
-// kinds are all sets, with their types, what their entries go with, the comments of the rules that
-// look them up, and the names in IPv4 of kube-proxy's sets, which are not wanted.
+// kinds are all sets, with their types, whether their entries belong to virtual servers, the comments of
+// the rules that look them up, and the IPv4 names of kube-proxy's sets, which Sluice removes.
 var kinds = []struct {
 	name      string
 	kind      wire.SetType
@@ -85,14 +85,14 @@ func Sets(family service.Family) []wire.SetSpec {
 	return sets
 }
 
-// The kernel cannot redefine a set. So a name has a digest of the definition: another definition, by
-// another release, is another set. The plan fills the one that is wanted before rules look it up, and
-// destroys the other one when none does any more. Kube-proxy uses no such names.
+// The kernel cannot redefine a set. The name of a set therefore contains a digest of its definition: if
+// another release defines it differently, that is another set. The plan fills the new set before rules
+// look it up, and destroys the old one when no rule does any more. kube-proxy uses no such names.
 
-// digestBytes of a digest are in a name, as hexadecimal digits.
+// digestBytes is how many bytes of the digest a name contains, as hexadecimal digits.
 const digestBytes = 3
 
-// digests are those of the definitions, by the words.
+// digests are the digests of the definitions, by the words in the names.
 var digests = func() map[string]string {
 	found := make(map[string]string, len(kinds))
 	for _, k := range kinds {
@@ -119,7 +119,7 @@ func kubeProxyName(family service.Family, name string) string {
 	return name[:min(len(name), most)]
 }
 
-// WordOf returns the word of a set of a family: one of ours, of any release, or one of kube-proxy's.
+// WordOf returns the word in the name of a set of a family: Sluice's, of any release, or kube-proxy's.
 func WordOf(family service.Family, name string) (word string, ok bool) {
 	for _, k := range kinds {
 		if name == kubeProxyName(family, k.kubeProxy) {
@@ -132,11 +132,11 @@ func WordOf(family service.Family, name string) (word string, ok bool) {
 	return word, err == nil && len(digest) == 2*digestBytes && digests[word] != "" && rest != name
 }
 
-// setPlace is where the entries of a set belong.
+// setPlace has what the entries of a set have in common as objects.
 type setPlace struct {
-	// name is the kernel's, container that of the entries' identities.
+	// name is the set's name in the kernel, container the Container of the entries' identities.
 	name, container string
-	// links lead to the set itself.
+	// links refer to the set itself.
 	links *dataplane.Links
 }
 
@@ -153,7 +153,7 @@ func placesOf(family service.Family) map[string]setPlace {
 	return places
 }
 
-// The tables of iptables that hold rules of ours.
+// The tables of iptables that contain Sluice's rules.
 const (
 	tableMangle = "mangle"
 	tableNAT    = "nat"
@@ -168,18 +168,18 @@ const (
 	chainLoadBalancer  = "KUBE-LOAD-BALANCER"
 	chainMarkMasq      = "KUBE-MARK-MASQ"
 	chainForward       = "KUBE-FORWARD"
-	chainProxyFirewall = "KUBE-PROXY-FIREWALL" // filter and mangle, as the next
+	chainProxyFirewall = "KUBE-PROXY-FIREWALL" // filter and mangle, like the next one
 	chainSourceRanges  = "KUBE-SOURCE-RANGES-FIREWALL"
 	chainFilter        = "KUBE-IPVS-FILTER"
 	chainOutFilter     = "KUBE-IPVS-OUT-FILTER"
 )
 
-// Hook is one jump from a built-in chain. Those of tables nat and filter are the same, match
-// for match, as kube-proxy's: on an upgrade or a return each finds the other's rule and adds
-// no second one.
+// Hook is one jump from a built-in chain. Hooks in tables nat and filter have the same matches as
+// kube-proxy's: when one proxy replaces the other, it finds the other's rule and adds no second
+// one.
 type Hook struct {
-	// Row orders the hooks, from 1. Each is inserted at position 1 of its chain if it is
-	// missing, so that on an empty node a later row stands above.
+	// Row orders the hooks, from 1. A missing hook is inserted at position 1 of its chain, so
+	// on an empty node a hook with a higher row precedes one with a lower row.
 	Row   int
 	Table string
 	// Chain is the built-in chain.
@@ -211,8 +211,8 @@ func HookRows() []Hook {
 		{Table: tableFilter, Chain: "FORWARD", Target: chainProxyFirewall, Comment: commentFirewall},
 		{Table: tableFilter, Chain: "INPUT", Target: chainFilter, Comment: commentAccess},
 		{Table: tableFilter, Chain: "OUTPUT", Target: chainOutFilter, Comment: commentAccess},
-		// IPVS translates what the node sends before table filter sees it, and after
-		// table mangle. kube-proxy has no rule here.
+		// IPVS translates packets that the node sends after table mangle and before table
+		// filter. kube-proxy has no rule here.
 		{Table: tableMangle, Chain: "OUTPUT", Target: chainProxyFirewall, Comment: commentFirewall},
 	}
 	for i := range hooks {
@@ -221,11 +221,11 @@ func HookRows() []Hook {
 	return hooks
 }
 
-// Text is the rule as iptables-save prints it, without "-A CHAIN".
+// Text returns the rule as iptables-save prints it, without "-A CHAIN".
 func (h Hook) Text() string { return rule(comment(h.Comment), "-j "+h.Target) }
 
-// Object is the hook as package iptables knows it: ID{Container: "filter/INPUT",
-// Name: "05 RULE"}, with the row in front, so that hooks sort by row.
+// Object returns the hook in the form of package iptables/render: ID{Container: "filter/INPUT",
+// Name: "05 RULE"}. The row comes first, so that hooks sort by row.
 func (h Hook) Object() dataplane.Object {
 	return dataplane.Object{
 		ID:    dataplane.ID{Container: h.Table + "/" + h.Chain, Name: fmt.Sprintf("%02d %s", h.Row, h.Text())},
@@ -236,7 +236,7 @@ func (h Hook) Object() dataplane.Object {
 }
 
 // OwnsChain reports whether a chain belongs to this mode, so that it may be removed when it
-// is not wanted. That includes what kube-proxy in IPVS mode left behind.
+// is not desired. That includes chains left by kube-proxy in IPVS mode.
 func OwnsChain(table, name string) bool {
 	switch table {
 	case tableNAT:

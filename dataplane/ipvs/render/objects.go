@@ -12,11 +12,11 @@ import (
 )
 
 // The containers of this backend's identities. Chains and hooks have those of
-// package iptables: a table, or a table and a chain.
+// package iptables/render: a table, or a table and a chain.
 //
 //	device    kube-ipvs0               the dummy device, owned
 //	address   10.0.0.1                 an address of it, element
-//	set       KUBE-CLUSTER-IP          a set, owned; its body is its type
+//	set       KUBE-CLUSTER-IP-0a1b2c   a set, owned; its body is its type and family
 //	set/NAME  10.0.0.1,tcp:80          an entry of a set, element
 //	server    tcp 10.0.0.1:80          a virtual server with its real servers, element
 const (
@@ -24,7 +24,7 @@ const (
 	ContainerAddress = "address"
 	ContainerSet     = "set"
 	ContainerServer  = "server"
-	// entriesPrefix goes before the name of the set that holds entries.
+	// entriesPrefix precedes the name of a set in the container of its entries.
 	entriesPrefix = ContainerSet + "/"
 )
 
@@ -34,20 +34,20 @@ const Device = wire.DeviceName
 // DeviceID is the identity of the dummy device.
 var DeviceID = dataplane.ID{Container: ContainerDevice, Name: Device}
 
-// AddressID is the identity of an address of the dummy device.
+// AddressID returns the identity of an address of the dummy device.
 func AddressID(addr netip.Addr) dataplane.ID {
 	return dataplane.ID{Container: ContainerAddress, Name: addr.String()}
 }
 
-// addressLinks lead to what an address needs.
+// addressLinks refer to the device, which an address needs.
 var addressLinks = dataplane.LinkTo(DeviceID)
 
-// AddressObject is an address of the dummy device as an object of the domain.
+// AddressObject returns an address of the dummy device as an object.
 func AddressObject(addr netip.Addr) dataplane.Object {
 	return dataplane.Object{ID: AddressID(addr), Kind: dataplane.Element, Links: addressLinks}
 }
 
-// ParseAddress returns the address that an identity stands for.
+// ParseAddress is the reverse of AddressID.
 func ParseAddress(id dataplane.ID) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(id.Name)
 	if err != nil || id.Container != ContainerAddress {
@@ -56,15 +56,15 @@ func ParseAddress(id dataplane.ID) (netip.Addr, error) {
 	return addr, nil
 }
 
-// ServerID is the identity of a virtual server: "tcp 10.0.0.1:80" or
-// "tcp [fd00::1]:80". The frontend has an address.
+// ServerID returns the identity of a virtual server: "tcp 10.0.0.1:80" or
+// "tcp [fd00::1]:80". The frontend must have an address.
 func ServerID(f service.Frontend) dataplane.ID {
 	b := append(make([]byte, 0, 32), f.Protocol.String()...)
 	b = append(b, ' ')
 	return dataplane.ID{Container: ContainerServer, Name: string(netip.AddrPortFrom(f.Addr, f.Port).AppendTo(b))}
 }
 
-// ParseServerID returns the frontend that an identity stands for.
+// ParseServerID is the reverse of ServerID.
 func ParseServerID(id dataplane.ID) (service.Frontend, error) {
 	protocolText, addrText, _ := strings.Cut(id.Name, " ")
 	protocol, known := parseProtocol(protocolText)
@@ -84,13 +84,13 @@ func parseProtocol(text string) (service.Protocol, bool) {
 	return 0, false
 }
 
-// entriesMax bounds hash sets. The memory follows what a set holds.
+// entriesMax is the capacity of hash sets. Their memory depends only on their actual entries.
 const entriesMax = 1 << 20
 
 // setFamilies are the families of the addresses in sets.
 var setFamilies = service.PerFamily[wire.Family]{wire.Inet, wire.Inet6}
 
-// newSet returns how to make a set of addresses of a family, or of ports.
+// newSet returns the definition of a set of addresses of a family, or of ports.
 func newSet(family service.Family, name string, kind wire.SetType) wire.SetSpec {
 	if kind == wire.BitmapPort {
 		return wire.SetSpec{Name: name, Type: kind}
@@ -98,15 +98,15 @@ func newSet(family service.Family, name string, kind wire.SetType) wire.SetSpec 
 	return wire.SetSpec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: entriesMax}
 }
 
-// SetID is the identity of a set by its kernel name.
+// SetID returns the identity of a set by its kernel name.
 func SetID(name string) dataplane.ID { return dataplane.ID{Container: ContainerSet, Name: name} }
 
-// SetObject is a set as an object of the domain. Its body is type and family.
+// SetObject returns a set as an object. Its body is the type and family.
 func SetObject(s wire.SetSpec) dataplane.Object {
 	return dataplane.Object{ID: SetID(s.Name), Kind: dataplane.Owned, Body: s.String()}
 }
 
-// ParseSet returns how to make the set that an object stands for.
+// ParseSet is the reverse of SetObject.
 func ParseSet(o *dataplane.Object) (wire.SetSpec, error) {
 	kind, familyText, _ := strings.Cut(o.Body, " ")
 	family := service.IPv4
@@ -121,8 +121,7 @@ func ParseSet(o *dataplane.Object) (wire.SetSpec, error) {
 	return s, nil
 }
 
-// EntryObjects are the entries of a set, which is given by its kernel name, as objects of the
-// domain.
+// EntryObjects returns the entries of a set, which is given by its kernel name, as objects.
 func EntryObjects(set string, entries []wire.Entry) []dataplane.Object {
 	place := placeOf(set)
 	objects := make([]dataplane.Object, len(entries))
@@ -132,7 +131,7 @@ func EntryObjects(set string, entries []wire.Entry) []dataplane.Object {
 	return objects
 }
 
-// object is an entry of the set. Its name is what ipset(8) prints.
+// object returns an entry of the set as an object. Its name is the text that ipset(8) prints.
 func (p setPlace) object(e wire.Entry) dataplane.Object {
 	return dataplane.Object{
 		ID:    dataplane.ID{Container: p.container, Name: e.String()},
@@ -141,8 +140,8 @@ func (p setPlace) object(e wire.Entry) dataplane.Object {
 	}
 }
 
-// EntrySet returns the kernel name of the set whose entry an identity stands for, or false
-// for other objects. With the type of that set, wire.ParseEntry parses the name.
+// EntrySet returns the kernel name of the set to which an entry belongs, or false for other
+// objects. With the type of that set, wire.ParseEntry parses the entry's name.
 func EntrySet(id dataplane.ID) (set string, ok bool) {
 	return strings.CutPrefix(id.Container, entriesPrefix)
 }
@@ -164,7 +163,7 @@ var ofFrontend = func() map[string]bool {
 	return found
 }()
 
-// Frontend implements dataplane.Naming: each virtual server is one.
+// Frontend implements dataplane.Naming. It returns the frontend of a virtual server, or of an entry of one.
 func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	if id.Container == ContainerServer {
 		f, err := ParseServerID(id)

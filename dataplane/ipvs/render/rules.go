@@ -8,19 +8,19 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// rule joins the parts of a rule as iptables-save (1.8.9, both variants) prints it behind
-// "-A CHAIN ". It leaves out empty parts. They come in the order of the tool: addresses,
-// input interface and protocol first, then matches as written, then the target.
+// rule joins the parts of a rule as iptables-save (1.8.9, both variants) prints it after
+// "-A CHAIN ". It leaves out empty parts. The caller passes them in the order of the tool: addresses,
+// input interface and protocol first, then the other matches in any order, then the target.
 func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), " ")
 }
 
-// comment is the match that does nothing. The tools quote everything but single plain words. All
-// our comments have blanks.
+// comment returns a comment match. The tools do not quote a single plain word, but all comments here
+// contain spaces.
 func comment(text string) string { return `-m comment --comment "` + text + `"` }
 
-// chain is a chain with its rules. It refers to the chains that they jump to and to the sets
-// that they look up.
+// chain returns a chain with its rules. It refers to the chains to which the rules jump and to the
+// sets that they look up.
 func chain(table, name string, rules ...string) dataplane.Object {
 	o := dataplane.Object{
 		ID:   dataplane.ID{Container: table, Name: name},
@@ -33,7 +33,7 @@ func chain(table, name string, rules ...string) dataplane.Object {
 	return o
 }
 
-// appendRefs appends what a rule needs, unless the list has it.
+// appendRefs appends the sets and chains that a rule needs, unless they are in the list.
 func appendRefs(refs []dataplane.ID, table, text string) []dataplane.ID {
 	words := strings.Fields(text)
 	for i := 1; i < len(words); i++ {
@@ -61,7 +61,7 @@ const (
 	toLocal = "-m addrtype --dst-type LOCAL"
 )
 
-// loopbacks are the sources that Services ignore.
+// loopbacks are the sources whose packets the rules of nat ignore.
 var loopbacks = service.PerFamily[string]{"127.0.0.0/8", "::1/128"}
 
 // abouts are the comments of rules by the words in the names of the sets that they look up.
@@ -73,13 +73,13 @@ var abouts = func() map[string]string {
 	return texts
 }()
 
-// in matches what a set holds. Where says which part of the packet is looked up, for example
-// "dst,dst": destination address and port.
+// in returns a match for the entries of a set. Where defines which parts of the packet are looked up,
+// for example "dst,dst": destination address and port.
 func (r *Renderer) in(set, where string) string {
 	return comment(abouts[set]) + " -m set --match-set " + r.sets[set].name + " " + where
 }
 
-// natChains returns the chains that decide what is masqueraded, before IPVS translates.
+// natChains returns the chains that decide which packets are masqueraded, before IPVS translates them.
 func (r *Renderer) natChains(facts *service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{
 		chain(tableNAT, chainMarkMasq, "-j MARK --set-xmark "+r.mark),
@@ -90,7 +90,7 @@ func (r *Renderer) natChains(facts *service.NodeFacts) []dataplane.Object {
 	}
 }
 
-// services has kube-proxy's order.
+// services returns the rules of KUBE-SERVICES, in the same order as kube-proxy's.
 func (r *Renderer) services(facts *service.NodeFacts) []string {
 	rules := []string{
 		rule("-s "+loopbacks[r.family], toReturn),
@@ -108,8 +108,8 @@ func (r *Renderer) services(facts *service.NodeFacts) []string {
 	)
 }
 
-// clusterIP marks what no endpoint could answer otherwise. That always includes what
-// processes of this node send, with the ClusterIP itself as the source.
+// clusterIP marks packets that an endpoint could not answer without masquerading. They always
+// include those of processes of this node, which have the ClusterIP itself as the source.
 func (r *Renderer) clusterIP(facts *service.NodeFacts) string {
 	notPod, known := notFromPod(facts.Detect[r.family])
 	switch {
@@ -122,13 +122,13 @@ func (r *Renderer) clusterIP(facts *service.NodeFacts) string {
 	}
 }
 
-// fromItself marks what processes of this node send to an address of the device: the kernel
-// chooses the destination as the source as well, and an endpoint elsewhere would answer to
-// its own node.
+// fromItself marks packets that processes of this node send to an address of the device: the kernel
+// also uses the destination as the source, so an endpoint on another node would reply to its own
+// node.
 func (r *Renderer) fromItself(set string) string { return rule(r.in(set, "src,dst"), toMark) }
 
-// acceptExternal keeps other rules of nat from translating what is for external IPs, unless
-// it came over a bridge or from the node.
+// acceptExternal prevents other rules of nat from translating packets for external IPs, unless
+// they came over a bridge or from the node.
 func (r *Renderer) acceptExternal(set string) []string {
 	match := r.in(set, "dst,dst")
 	return []string{
@@ -145,8 +145,8 @@ func (r *Renderer) loadBalancer() []string {
 	}
 }
 
-// nodePorts marks what endpoints elsewhere may get. Clients of the others keep their
-// addresses.
+// nodePorts marks packets to node ports that may have endpoints on other nodes. Clients of other
+// node ports keep their addresses.
 func (r *Renderer) nodePorts() []string {
 	var rules []string
 	for _, protocol := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
@@ -162,7 +162,7 @@ func (r *Renderer) nodePorts() []string {
 	return rules
 }
 
-// postrouting masquerades what has the mark, and what goes back to its sender.
+// postrouting masquerades marked packets, and packets of an endpoint to itself.
 func (r *Renderer) postrouting() []string {
 	masquerade := rule(comment("kubernetes service traffic requiring SNAT"), "-j MASQUERADE")
 	if r.options.RandomFully {
@@ -172,15 +172,15 @@ func (r *Renderer) postrouting() []string {
 	return []string{
 		rule(r.in(setLoopBack, "dst,dst,src"), "-j MASQUERADE"),
 		rule("-m mark ! --mark "+r.mark, toReturn),
-		// Clears the bit, so that the packet is not masqueraded twice when a tunnel sends
-		// it through this chain again.
+		// This rule clears the bit, so that the packet is not masqueraded twice if a tunnel
+		// sends it through this chain again.
 		rule("-j MARK --set-xmark " + bit + "/0x0"),
 		masquerade,
 	}
 }
 
-// notFromPod matches what local pods did not send. It returns false if nothing recognises
-// them, or if every sender counts as one.
+// notFromPod returns a match for packets that no local pod sent. It returns false if local pods cannot
+// be recognized, or if every sender counts as one.
 func notFromPod(detect service.LocalDetector) (string, bool) {
 	switch {
 	case detect.CIDR.IsValid():
@@ -203,9 +203,9 @@ var rejects = service.PerFamily[string]{
 	"-j REJECT --reject-with icmp6-port-unreachable",
 }
 
-// filterChains returns the chains that decide which clients reach IPVS. It sees what comes in
-// after table filter, and what the node sends after table mangle. The chains of the source
-// ranges are in both.
+// filterChains returns the chains that decide which clients reach IPVS. IPVS handles incoming packets
+// after table filter, and packets of the node after table mangle. The chains for source ranges are in
+// both.
 func (r *Renderer) filterChains(facts *service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{
 		chain(tableFilter, chainForward, r.forward()...),
@@ -220,9 +220,9 @@ func (r *Renderer) filterChains(facts *service.NodeFacts) []dataplane.Object {
 	}
 }
 
-// forward accepts Service traffic where the policy of FORWARD is DROP. There is no rule
-// against packets in conntrack state INVALID: IPVS sends back what it translated in any
-// case.
+// forward accepts Service traffic even if the policy of FORWARD is DROP. No rule drops packets in
+// conntrack state INVALID, because IPVS translates the replies of its connections regardless of
+// their state.
 func (r *Renderer) forward() []string {
 	return []string{
 		rule(comment(commentForward), "-m mark --mark "+r.mark, toAccept),
@@ -242,8 +242,8 @@ func (r *Renderer) sourceRanges() []string {
 	}
 }
 
-// access keeps clients from reaching ports of the host through the device's addresses, and
-// clients from outside from reaching endpoints that are not for them.
+// access rejects connections to ports of the host at the device's addresses, and drops clients from
+// outside at frontends without local endpoints, if only those may serve them.
 func (r *Renderer) access(facts *service.NodeFacts) []string {
 	var rules []string
 	if notPod, known := notFromPod(facts.Detect[r.family]); known {

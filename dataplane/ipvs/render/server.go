@@ -13,30 +13,30 @@ import (
 )
 
 // Server is one virtual server with its real servers, the body of an element in container
-// "server". They are one object, so that the older of two Services that want one frontend
+// "server". They are one object, so that if two Services have the same frontend, the older one
 // gets it with its own endpoints.
 type Server struct {
 	wire.Service
-	// Reals are sorted by the text of their addresses and ports, without duplicates. The
-	// weight is the endpoint's. The kernel also has those with weight 0 that keep their connections.
+	// Reals are sorted by the text of their addresses and ports, without duplicates. The weight is
+	// the endpoint's. The kernel also has removed ones, with weight 0, which keep their connections.
 	Reals []wire.Real
 	Grace Grace
 }
 
-// Grace says which real servers may keep their connections when they leave, and for how long. The kernel has no
-// place for it: the writer remembers it and returns it with what it reads. It is a part of the body, so that each
-// change of it reaches the writer.
+// Grace defines which real servers keep their connections when they are removed, and for how long. The kernel cannot
+// store it, so the writer remembers it, and Read returns it. It is a part of the body, so that each change of it
+// reaches the writer.
 type Grace struct {
-	// Drain is the deadline of the Service, not limited if that is the mode's.
+	// Drain is the deadline of the Service; not limited if the default of the mode applies.
 	Drain service.Drain
-	// Keeps has, for UDP, the endpoints that still serve but get no new flows here. Sorted as Reals.
+	// Keeps has, for UDP, the endpoints that still serve but get no new flows here, sorted like Reals.
 	Keeps []netip.AddrPort
 }
 
 // Any reports whether there is anything to remember.
 func (g *Grace) Any() bool { return g.Drain.Limited || len(g.Keeps) > 0 }
 
-// Object is the server as an object of the domain. Equal servers have equal bodies.
+// Object returns the server as an object. Equal servers have equal bodies.
 func (s *Server) Object() dataplane.Object {
 	return serverObject(s.Frontend, s.body())
 }
@@ -51,8 +51,8 @@ func serverObject(f service.Frontend, body string) dataplane.Object {
 }
 
 // appendHead appends the first line of the body: "SCHEDULER FLAGS TIMEOUT", with the flags
-// in hexadecimal, for example "rr 0x1 10800". The number of free bits follows where
-// clients share their persistence, which no server of ours does.
+// in hexadecimal, for example "rr 0x1 10800". FreeBits follows if it is not 0, which is the case
+// only for virtual servers of other programs.
 func (s *Server) appendHead(b []byte) []byte {
 	b = append(append(b, s.Scheduler...), " 0x"...)
 	b = strconv.AppendUint(b, uint64(s.Flags), 16)
@@ -141,11 +141,11 @@ func (s *Server) parseHead(line string) bool {
 	if len(words) == 4 {
 		s.FreeBits = uint8(parsed(words[3], 10, 8))
 	}
-	// One form only, or two bodies would stand for one server.
+	// Only the form that appendHead writes is accepted, so that equal servers have equal bodies.
 	return s.Scheduler != "" && string(s.appendHead(nil)) == line
 }
 
-// parsed returns 0 for what is not a number. It prints differently, so the caller notices.
+// parsed returns 0 for text that is not a number. The caller notices, because 0 prints differently.
 func parsed(text string, base, bits int) uint64 {
 	n, err := strconv.ParseUint(text, base, bits)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeviceName is the name of the dummy device, which is kube-proxy's.
+// DeviceName is the name of the dummy device, the same as kube-proxy's.
 const DeviceName = "kube-ipvs0"
 
 // deviceType is the type of the device (IFLA_INFO_KIND).
@@ -21,43 +21,42 @@ const deviceType = "dummy"
 // ErrNoDevice means that the device does not exist.
 var ErrNoDevice = errors.New("no device " + DeviceName)
 
-// WrongTypeError means that a device of our name is not ours, because it is not a dummy.
-// Sluice leaves it alone. The administrator must remove it.
+// WrongTypeError means that the device named DeviceName is not Sluice's, because it is not a dummy.
+// Sluice does not change it. The administrator must remove it.
 type WrongTypeError struct {
-	// Type is what it is, in the words of ip(8).
+	// Type is the type of the device, as ip(8) prints it.
 	Type string
 }
 
-// Error returns the type that the device has, and the one that it should have.
+// Error names the actual type and the required type.
 func (e *WrongTypeError) Error() string {
 	return fmt.Sprintf("device %s is of type %s and not %s: it does not belong to Sluice",
 		DeviceName, e.Type, deviceType)
 }
 
 // Device is the dummy device of one network namespace, whether or not it exists. Its
-// addresses are the host's, even while it is down, so that IPVS sees the packets to them.
-// It stays down, as kube-proxy leaves it. Use it from one goroutine at a time; Watch may
-// run at the same time.
+// addresses are local to the host even while the device is down, so that IPVS receives the packets
+// to them. It stays down, as with kube-proxy. Only one goroutine at a time may use it; Watch may run
+// at the same time.
 type Device struct {
 	inside  func(func() error) error
 	routing *library.Handle
-	// family is the one whose addresses are watched, AF_UNSPEC for both.
+	// family is the address family that Watch watches, AF_UNSPEC for both.
 	family int
 
 	mu sync.Mutex
-	// index is that of the device as last seen, 0 when it did not exist.
+	// index is the last known index of the device, 0 if it did not exist.
 	index int
-	// making is set while we are about to make the device.
+	// making is set while Ensure creates the device.
 	making bool
-	// held are the host addresses that the device should have after what we did and saw
-	// last. Others caused an announcement that contradicts it.
+	// held are the host addresses that the device should have after the last change or list. If an
+	// announcement contradicts them, another program changed the addresses.
 	held map[netip.Addr]struct{}
 }
 
-// OpenDevice opens a connection for the device of a network namespace. Inside calls a
-// function on a thread in that namespace; nil is for the process's own. Watch ignores the
-// addresses of other families than the given one (AF_INET, AF_INET6, or AF_UNSPEC for
-// both), which another Device keeps.
+// OpenDevice opens a connection for the device of a network namespace. Inside runs a function on a
+// thread in that namespace; nil means the process's own. Watch ignores addresses that are not of the
+// family (AF_INET, AF_INET6, or AF_UNSPEC for both), because another Device may manage those.
 func OpenDevice(inside func(func() error) error, family int) (*Device, error) {
 	if inside == nil {
 		inside = func(f func() error) error { return f() }
@@ -79,15 +78,15 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Exists reports whether the device exists. The error is a *WrongTypeError when another
-// one has its name.
+// Exists reports whether the device exists. The error is a *WrongTypeError if a device of another
+// type has its name.
 func (d *Device) Exists() (bool, error) {
 	index, err := d.find()
 	return index != 0, err
 }
 
-// Ensure makes the device if it does not exist. The error is a *WrongTypeError when
-// another one has its name.
+// Ensure creates the device if it does not exist. The error is a *WrongTypeError if a device of
+// another type has its name.
 func (d *Device) Ensure() error {
 	index, err := d.find()
 	if err != nil || index != 0 {
@@ -98,7 +97,7 @@ func (d *Device) Ensure() error {
 	attrs := library.NewLinkAttrs()
 	attrs.Name = DeviceName
 	err = d.routing.LinkAdd(&library.Dummy{LinkAttrs: attrs})
-	if err != nil && !errors.Is(err, unix.EEXIST) { // another program was faster
+	if err != nil && !errors.Is(err, unix.EEXIST) { // EEXIST: another program just created it
 		return fmt.Errorf("device %s: make it (is the module %s there?): %w", DeviceName, deviceType, err)
 	}
 	index, err = d.find()
@@ -144,14 +143,14 @@ func (d *Device) remember(index int) {
 	}
 }
 
-// Delete removes the device with its addresses, if it exists. The error is a
-// *WrongTypeError when another one has its name.
+// Delete removes the device with its addresses, if it exists. The error is a *WrongTypeError if a
+// device of another type has its name.
 func (d *Device) Delete() error {
 	index, err := d.find()
 	if err != nil || index == 0 {
 		return err
 	}
-	d.remember(0) // the announcement is not news
+	d.remember(0) // so that Watch ignores the announcement
 	err = d.routing.LinkDel(&library.Dummy{LinkAttrs: library.LinkAttrs{Name: DeviceName, Index: index}})
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		d.remember(index)
@@ -160,15 +159,15 @@ func (d *Device) Delete() error {
 	return nil
 }
 
-// attempts bounds the lists of which the kernel says that addresses changed meanwhile
+// attempts limits how often a list is repeated if the kernel reports that addresses changed during it
 // (NLM_F_DUMP_INTR).
 const attempts = 100
 
-// Addresses returns the addresses of a family (AF_INET or AF_INET6), as one list read
-// them, each sorted and without duplicates: the host addresses of the device (/32 or
-// /128; others are not ours), and all addresses of all other interfaces, without loopback
-// and IPv6 link-local ones. An address can be in both. A device of our name that is not
-// ours counts as another interface.
+// Addresses returns the addresses of a family (AF_INET or AF_INET6), read with one request, each
+// list sorted and without duplicates: the host addresses of the device (/32 or /128; others are
+// not Sluice's), and all addresses of all other interfaces, without loopback and IPv6 link-local
+// ones. An address can be in both. A device of another type with the name DeviceName counts as
+// another interface.
 func (d *Device) Addresses(family int) (own, others []netip.Addr, err error) {
 	index, err := d.find()
 	if _, wrong := errors.AsType[*WrongTypeError](err); err != nil && !wrong {
@@ -199,7 +198,7 @@ func (d *Device) Addresses(family int) (own, others []netip.Addr, err error) {
 	return own, others, nil
 }
 
-// counts reports whether an address is one that not every host has.
+// counts reports whether an address is neither loopback nor IPv6 link-local.
 func counts(a netip.Addr) bool {
 	return !a.IsLoopback() && (a.Is4() || !a.IsLinkLocalUnicast())
 }
@@ -209,7 +208,7 @@ func sorted(all []netip.Addr) []netip.Addr {
 	return slices.Compact(all)
 }
 
-// saw notes what addresses of a family the device has.
+// saw notes the device's addresses of a family.
 func (d *Device) saw(family int, own []netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +222,7 @@ func (d *Device) saw(family int, own []netip.Addr) {
 	}
 }
 
-// Add gives the device host addresses. An address that exists already is success.
+// Add adds host addresses to the device. Adding an existing address succeeds.
 func (d *Device) Add(ctx context.Context, addresses []netip.Addr) []error {
 	index, err := d.current()
 	if err == nil && index == 0 {
@@ -232,8 +231,8 @@ func (d *Device) Add(ctx context.Context, addresses []netip.Addr) []error {
 	return d.change(ctx, addresses, index, err, true)
 }
 
-// Remove takes host addresses from the device. An address that does not exist is success,
-// as all are if there is no device.
+// Remove removes host addresses from the device. Removing a missing address succeeds, also if the
+// device does not exist.
 func (d *Device) Remove(ctx context.Context, addresses []netip.Addr) []error {
 	index, err := d.current()
 	if err == nil && index == 0 {
@@ -253,8 +252,8 @@ func (d *Device) current() (int, error) {
 	return d.find()
 }
 
-// change adds or removes each address, unless there is an error already, which is then the
-// result of all.
+// change adds or removes each address. If err is not nil, it changes nothing, and err is the result for
+// each address.
 func (d *Device) change(
 	ctx context.Context, addresses []netip.Addr, index int, err error, adding bool,
 ) []error {
@@ -293,7 +292,7 @@ func (d *Device) hold(a netip.Addr, held bool) {
 	}
 }
 
-// settle makes the result of the kernel's answer.
+// settle returns the result for the kernel's answer err.
 func (d *Device) settle(adding bool, a netip.Addr, err error) error {
 	switch {
 	case err == nil,
@@ -302,7 +301,7 @@ func (d *Device) settle(adding bool, a netip.Addr, err error) error {
 		!adding && errors.Is(err, unix.ENODEV):
 		return nil
 	case errors.Is(err, unix.ENODEV):
-		d.remember(0) // looked for the next time
+		d.remember(0) // current looks for the device the next time
 		err = ErrNoDevice
 	}
 	return failed(adding, a, err)

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// The library sends one entry per message and waits for each answer. It reads each
-// attribute of a list over a channel, from a separate goroutine, and prints attributes
-// that it does not know to the standard logger.
+// This file does not use the library for entries: the library sends one entry per message
+// and waits for each answer, reads each attribute of a list over a channel, from a separate
+// goroutine, and prints unknown attributes to the standard logger.
 
 // Commands (enum ipset_cmd).
 const (
@@ -47,8 +47,8 @@ const (
 // flagHeaderOnly is IPSET_FLAG_LIST_HEADER.
 const flagHeaderOnly = 1 << 2
 
-// begin starts a message of a command about a set. Without NLM_F_EXCL in the flags, the
-// kernel takes what is done already for success.
+// begin starts a message of a command about a set. Without NLM_F_EXCL in the flags, adding an existing
+// entry, or deleting a missing one, succeeds.
 func begin(command, flags uint16, set string) (b []byte, mark int) {
 	b = make([]byte, 0, 128)
 	b, mark = netlink.BeginNetfilter(b, unix.NFNL_SUBSYS_IPSET, command, flags, unix.NFPROTO_IPV4)
@@ -59,35 +59,35 @@ func begin(command, flags uint16, set string) (b []byte, mark int) {
 	return b, mark
 }
 
-// EntryChange is an entry that comes into a set or leaves it.
+// EntryChange is an entry to add to a set or to remove from it.
 type EntryChange struct {
 	Set   string
 	Entry Entry
 }
 
 const (
-	// listBytesMax bounds a message with several entries. Its list must stay below 64
-	// KiB, and the kernel repeats a message of which it rejects an entry.
+	// listBytesMax limits a message with several entries. Its list must stay below 64 KiB,
+	// and if the kernel rejects an entry, its answer repeats the message.
 	listBytesMax = 16 << 10
-	// sendBytesMax bounds a send, such that the answers fit into the receive buffer
-	// even if each repeats its message. It holds 4 lists, each of which exceeds
-	// listBytesMax by less than one entry.
+	// sendBytesMax limits a send, such that the answers fit into the receive buffer even if
+	// each repeats its message. There is room for 4 lists, each of which exceeds listBytesMax
+	// by less than one entry.
 	sendBytesMax = 4 * (listBytesMax + 256)
-	// sendMessagesMax bounds a send for the same reason where messages are short: an
-	// answer takes about 1 KiB of the buffer.
+	// sendMessagesMax limits the number of messages for the same reason: even the answer to
+	// a short message takes about 1 KiB of the buffer.
 	sendMessagesMax = 64
 )
 
-// Add adds entries to sets. An entry that exists is success. The order of the changes does
+// Add adds entries to sets. Adding an existing entry succeeds. The order of the changes does
 // not matter. Entries of one set share messages (400 of type hash:ip,port fit into one),
-// and 4 such messages share a send. If one entry is rejected, those behind it in its
+// and 4 such messages share a send. If one entry is rejected, the entries after it in its
 // message are sent again, each in a separate message.
 func (s *Sets) Add(ctx context.Context, changes []EntryChange) []error {
 	return s.change(ctx, cmdAdd, changes)
 }
 
-// Delete removes entries from sets as Add adds them. An entry that does not exist is
-// success. A set that does not exist is ErrNoSet.
+// Delete removes entries from sets as Add adds them. Removing a missing entry succeeds. For a
+// missing set it returns ErrNoSet.
 func (s *Sets) Delete(ctx context.Context, changes []EntryChange) []error {
 	return s.change(ctx, cmdDelete, changes)
 }
@@ -116,14 +116,14 @@ func (s *Sets) change(ctx context.Context, command uint16, changes []EntryChange
 // entryList is a message with several entries of one set.
 type entryList struct {
 	message []byte
-	// about are the numbers of the changes in it, line by line.
+	// about has the index of the change for each line of the message.
 	about []int
 }
 
-// packEntries puts changes into messages. The kernel carries out the entries of a message
-// one after the other, stops at the first that it rejects, and answers with the message,
-// in which it has set the line of the message to that of the entry (call_ad in
-// ip_set_core.c). Lines count from 1.
+// packEntries puts changes into messages. The kernel processes the entries of a message one
+// after the other, and stops at the first that it rejects. Its answer then repeats the message,
+// with the line attribute set to that of the rejected entry (call_ad in ip_set_core.c). Lines
+// count from 1.
 func packEntries(command uint16, changes []EntryChange) []entryList {
 	order := make([]int, len(changes))
 	for i := range order {
@@ -153,14 +153,14 @@ func packEntries(command uint16, changes []EntryChange) []entryList {
 	return all
 }
 
-// entryMessage adds or deletes one entry. The kernel answers it as any request.
+// entryMessage returns a message that adds or deletes one entry. The kernel answers it like any request.
 func entryMessage(command uint16, c EntryChange) []byte {
 	b, mark := begin(command, unix.NLM_F_ACK, c.Set)
 	b, data := netlink.Nest(b, setData|nested)
 	return netlink.Finish(netlink.End(c.Entry.append(b), data), mark)
 }
 
-// setAnswer is what the kernel says to a message about entries.
+// setAnswer is the kernel's answer to a message about entries.
 type setAnswer struct {
 	err error
 	// line is that of the rejected entry of a list, or 0 if the message was rejected before
@@ -168,10 +168,9 @@ type setAnswer struct {
 	line uint32
 }
 
-// settle notes the results of the changes on which the answer to the list is certain. It
-// returns the numbers of those to be sent again, singly: what comes behind a rejected
-// entry, and everything if the answer was lost or does not name an entry. Repeating does
-// no harm.
+// settle notes the results that follow from the answer to the list. It returns the indexes of the
+// changes to be sent again, each in a separate message: those after a rejected entry, and all if the
+// answer was lost or does not name an entry. Repeating a change does no harm.
 func (l entryList) settle(
 	command uint16, changes []EntryChange, a setAnswer, results []error,
 ) (again []int) {
@@ -235,7 +234,7 @@ func (s *Sets) send(b []byte, answers []setAnswer) {
 		}
 	})
 	if err == nil {
-		err = ErrUnanswered // each message asks for an answer
+		err = ErrUnanswered // each message requests an answer
 	}
 	for i := range answers {
 		if !heard[i] {
@@ -244,11 +243,11 @@ func (s *Sets) send(b []byte, answers []setAnswer) {
 	}
 }
 
-// netfilterBytes is the header between that of the message and the attributes.
+// netfilterBytes is the size of the header between the message header and the attributes.
 const netfilterBytes = 4
 
-// List returns the sets whose names are wanted, all if wanted is nil, with their entries.
-// Entries that change meanwhile may be listed or not. All others are listed once.
+// List returns the sets whose names are wanted, all if wanted is nil, with their entries. Entries
+// that are added or removed during the call may be missing or not. All others are listed once.
 func (s *Sets) List(ctx context.Context, wanted func(name string) bool) ([]Set, error) {
 	return s.list(ctx, "list sets", "", 0, wanted)
 }
@@ -262,7 +261,7 @@ func (s *Sets) Headers(ctx context.Context, wanted func(name string) bool) ([]Se
 func (s *Sets) Get(ctx context.Context, name string) (Set, error) {
 	sets, err := s.list(ctx, "list "+name, name, 0, nil)
 	if err == nil && len(sets) == 0 {
-		err = setResult("list "+name, unix.ENOENT) // it went meanwhile
+		err = setResult("list "+name, unix.ENOENT) // it was destroyed during the request
 	}
 	if err != nil {
 		return Set{}, err
@@ -293,7 +292,7 @@ func (s *Sets) list(
 	return r.sets, nil
 }
 
-// setReader puts sets together from the messages of a dump. A large set comes as several
+// setReader assembles sets from the messages of a dump. A large set is split over several
 // messages, of which the first has the header.
 type setReader struct {
 	wanted func(name string) bool
@@ -312,7 +311,7 @@ func (r *setReader) read(attrs []byte) {
 	for a := range netlink.Attrs(attrs) {
 		switch a.Type {
 		case setTypeName:
-			if len(set.Entries) == 0 { // else they are of the type that came before
+			if len(set.Entries) == 0 { // otherwise they have the type of an earlier message
 				set.Type = SetType(a.Text())
 			}
 		case setFamily:

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Protocol is that of a port, as in the header of an IP packet.
+// Protocol is a protocol number, as in the header of an IP packet.
 type Protocol uint8
 
-// The protocols with ports that a set can keep.
+// The protocols with ports that the entries of a set can have.
 const (
 	TCP     Protocol = unix.IPPROTO_TCP
 	UDP     Protocol = unix.IPPROTO_UDP
@@ -22,8 +22,8 @@ const (
 	UDPLite Protocol = unix.IPPROTO_UDPLITE
 )
 
-// String returns the word that ipset(8) uses, or the number of a protocol without ports,
-// which none of our sets has.
+// String returns the name that ipset(8) uses, or the number of a protocol without ports,
+// which Sluice's sets do not contain.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -38,7 +38,7 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// parseProtocol reads what String returns. 0 is no protocol.
+// parseProtocol is the reverse of String. 0 is not a protocol.
 func parseProtocol(text string) (Protocol, bool) {
 	for _, p := range []Protocol{TCP, UDP, SCTP, UDPLite} {
 		if text == p.String() {
@@ -55,22 +55,22 @@ func parseNumber(text string, bits int) (uint64, bool) {
 	return n, err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// Entry is one entry of a set of a known type. The type decides which fields are used;
-// the others are zero. Equal values are the same entry.
+// Entry is one entry of a set of a known type. The type decides which fields are used; the others
+// are zero. Equal entries have equal values.
 type Entry struct {
 	// Addr is the first part of every hash type, without a zone.
 	Addr netip.Addr
-	// Protocol and Port are the second part. A bitmap has the port only.
+	// Protocol and Port are the second part. A bitmap has only the port.
 	Protocol Protocol
 	Port     uint16
-	// Second is the third part: a network in masked form, or an address as a network of
-	// its own.
+	// Second is the third part: a network without host bits, or an address as a network of one
+	// address.
 	Second netip.Prefix
 }
 
-// ParseEntry reads an entry of a set of a type from the text that String returns. It
-// also accepts other spellings that are neither names nor ranges: addresses that are not
-// shortened, networks with host bits.
+// ParseEntry reads an entry of a set of a type from the text that String returns. It also
+// accepts addresses in another spelling and networks with host bits, but neither host names nor
+// ranges.
 func ParseEntry(t SetType, text string) (Entry, error) {
 	e, ok := Entry{}, false
 	parts := strings.Split(text, ",")
@@ -114,7 +114,7 @@ func (e *Entry) parseSecond(t SetType, text string) bool {
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)
 		e.Second = p.Masked()
-		// A hash of networks cannot keep the network of everything.
+		// A hash of networks cannot contain a network of length 0.
 		return err == nil && t == HashIPPortNet && p.Bits() > 0 && p.Addr().BitLen() == e.Addr.BitLen()
 	}
 	a, err := netip.ParseAddr(text)
@@ -159,8 +159,8 @@ const (
 	addressIPv6 = 2
 )
 
-// The kernel rejects a number or an address without the first flag, and a list of
-// attributes without the second.
+// The kernel requires the first flag for a number or an address, and the second for a list of
+// attributes.
 const (
 	network = unix.NLA_F_NET_BYTEORDER
 	nested  = unix.NLA_F_NESTED
@@ -194,9 +194,9 @@ func appendAddress(b []byte, kind uint16, a netip.Addr) []byte {
 	return netlink.End(netlink.AppendBytes(b, inner|network, a.AsSlice()), mark)
 }
 
-// readEntry reads an entry of a set of a type from its attributes. It returns false if
-// the entry has not the parts of the type. It ignores counters, comments and other
-// attributes that other programs can ask for.
+// readEntry reads an entry of a set of a type from its attributes. It returns false if the
+// entry does not have the parts of the type. It ignores counters, comments and other
+// attributes that sets of other programs may have.
 func readEntry(t SetType, attrs []byte) (Entry, bool) {
 	e := Entry{}
 	second, bits := netip.Addr{}, -1
@@ -239,7 +239,7 @@ func addressOf(a netlink.Attr) netip.Addr {
 func (e Entry) is(t SetType) bool {
 	has := [3]bool{e.Addr.IsValid(), e.Protocol != 0, e.Second.IsValid()}
 	if e.Second.IsValid() && (e.Second.Bits() == 0 || e.Second.Addr().BitLen() != e.Addr.BitLen()) {
-		return false // no set can keep it
+		return false // no set can contain it
 	}
 	switch t {
 	case BitmapPort:

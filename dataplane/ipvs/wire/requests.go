@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Verb is what a request asks for. The values are the kernel's (IPVS_CMD_…).
+// Verb is the command of a request. The values are the kernel's (IPVS_CMD_…).
 type Verb uint8
 
-// What can be asked for.
+// The commands.
 const (
 	// NewService is rejected if the virtual server exists; see Exists.
 	NewService Verb = 1
@@ -27,7 +27,7 @@ const (
 	// NewReal is rejected if the real server exists (see Exists) or if the virtual
 	// server does not (see Missing).
 	NewReal Verb = 5
-	// SetReal changes the weight, and the forwarding to masquerading.
+	// SetReal changes the weight, and the forwarding method to masquerading.
 	SetReal Verb = 6
 	DelReal Verb = 7
 )
@@ -94,21 +94,20 @@ func (r *Rejection) Error() string {
 // Unwrap returns the error number.
 func (r *Rejection) Unwrap() error { return r.Errno }
 
-// Exists reports whether a request was rejected because what it would have added exists.
+// Exists reports whether a request was rejected because the server that it adds exists already.
 func Exists(err error) bool { return errors.Is(err, unix.EEXIST) }
 
-// Missing reports whether something failed because its virtual or real server does not
-// exist.
+// Missing reports whether a request failed because its virtual or real server does not exist.
 func Missing(err error) bool { return errors.Is(err, unix.ESRCH) || MissingReal(err) }
 
 // MissingReal reports whether a request failed because its real server does not exist.
 func MissingReal(err error) bool {
-	// About a virtual server, ENOENT means that the scheduler is missing.
+	// For a request about a virtual server, ENOENT means that the scheduler is missing.
 	r, ok := errors.AsType[*Rejection](err)
 	return ok && r.Errno == unix.ENOENT && r.Request.Verb.aboutReal()
 }
 
-// rejection makes a *Rejection of an error of the library.
+// rejection turns an error of the library into a *Rejection, unless the result is unknown.
 func rejection(r Request, err error) error {
 	err = answerOf(err)
 	if err == nil || Unknown(err) {
@@ -118,34 +117,34 @@ func rejection(r Request, err error) error {
 	return &Rejection{Request: r, Errno: errno}
 }
 
-// ServerWriter writes lists of requests about virtual servers. It belongs to the network
-// namespace of the thread that opened it. Use it from one goroutine at a time. When the
-// module ip_vs was unloaded and loaded again, a new one is needed.
+// ServerWriter sends lists of requests about virtual servers. It belongs to the network
+// namespace of the thread that opened it. Only one goroutine at a time may use it. After the
+// module ip_vs was unloaded and loaded again, open a new one.
 type ServerWriter struct {
 	socket *netlink.Socket
 	family uint16
 	bounds bounds
 	buf    []byte
-	// written counts since it was last asked for.
+	// written counts since the last call of Written.
 	written dataplane.Written
 }
 
-// bounds are those of one send: the send buffer must hold the requests, and the receive
-// buffer a rejection of each.
+// bounds are the limits of one send: the requests must fit into the send buffer, and a rejection of
+// each request into the receive buffer.
 type bounds struct{ bytes, requests int }
 
 const (
-	// mostRequests is where larger sends gain little (docs/adr/0020-one-netlink-transport.md). The
-	// context is checked between sends.
+	// mostRequests limits a send: larger sends gain little (docs/adr/0020-one-netlink-transport.md),
+	// and the context is checked only between sends.
 	mostRequests = 1024
-	// sendBytes holds mostRequests of the longest kind, with what the kernel doubles.
+	// sendBytes is enough for mostRequests of the longest kind, because the kernel doubles it.
 	sendBytes = 128 << 10
-	// receiveBytes holds as many rejections, 2 KiB each, of which the kernel doubles half.
+	// receiveBytes is enough for as many rejections of 2 KiB each, because the kernel doubles it.
 	receiveBytes = mostRequests * 1024
 )
 
 // OpenServerWriter opens a socket in the network namespace of the calling thread. The
-// error matches ErrUnavailable when the kernel has no IPVS.
+// error matches ErrUnavailable if the kernel has no IPVS.
 func OpenServerWriter() (*ServerWriter, error) {
 	family, err := lookUp(familyName)
 	if err != nil {
@@ -169,19 +168,18 @@ func OpenServerWriter() (*ServerWriter, error) {
 // Close closes the socket.
 func (w *ServerWriter) Close() error { return w.socket.Close() }
 
-// Written returns what was handed to the kernel since the last call: Lines are requests,
-// Calls are sends.
+// Written returns the numbers of requests sent to the kernel since the last call: Lines are
+// requests, Calls are sends.
 func (w *ServerWriter) Written() dataplane.Written {
 	written := w.written
 	w.written = dataplane.Written{}
 	return written
 }
 
-// Do hands requests to the kernel in few sends, and returns the outcome of each: nil if
-// it was carried out; *Rejection or *NotSentError if it has changed nothing; any other
-// error, in general ErrUnanswered, if that is unknown. The kernel carries the requests
-// out in their order, regardless of the results of earlier ones. When the context ends, no more
-// are sent.
+// Do sends requests to the kernel in few sends, and returns the result of each: nil if it was
+// carried out; *Rejection or *NotSentError if it changed nothing; any other error, usually
+// ErrUnanswered, if the result is unknown. The kernel carries out the requests in their order,
+// regardless of the results of earlier ones. After the context ends, Do sends no more requests.
 func (w *ServerWriter) Do(ctx context.Context, requests []Request) []error {
 	outcomes := make([]error, len(requests))
 	for from := 0; from < len(requests); {
@@ -198,8 +196,8 @@ func (w *ServerWriter) Do(ctx context.Context, requests []Request) []error {
 	return outcomes
 }
 
-// pack puts as many requests into the buffer as one send may have, and one at least.
-// Only the last one asks for an answer: the kernel answers each that it rejects anyway.
+// pack puts as many requests into the buffer as one send may have, but at least one. Only the
+// last one requests an answer, because the kernel always answers those that it rejects.
 func (w *ServerWriter) pack(requests []Request) int {
 	w.buf = w.buf[:0]
 	n, last := 0, 0
@@ -217,8 +215,8 @@ func (w *ServerWriter) pack(requests []Request) int {
 	return n
 }
 
-// exchange sends what is packed and notes the answers. If some may be missing, all
-// requests that have none are unknown.
+// exchange sends the packed requests and notes the answers. If answers may be missing, the results of
+// all requests without one are unknown.
 func (w *ServerWriter) exchange(requests []Request, outcomes []error) {
 	heard := make([]bool, len(requests))
 	err := w.socket.Exchange(w.buf, func(at int, a netlink.Answer) {
@@ -265,8 +263,8 @@ const (
 	destinationLower      = 6
 )
 
-// genericHeader follows the header of a message: command, version, and two bytes that
-// are not used.
+// genericHeader returns the header that follows that of a message: command, version, and two
+// unused bytes.
 func genericHeader(command Verb) []byte { return []byte{byte(command), 1, 0, 0} }
 
 // appendTo adds the message to a buffer. The kind is the number of the family.
@@ -280,8 +278,8 @@ func (r Request) appendTo(b []byte, kind uint16) []byte {
 	return netlink.Finish(b, mark)
 }
 
-// appendService adds what identifies a virtual server and, if full, the rest of it.
-// Numbers are in host byte order, unlike those of netfilter, but ports are not.
+// appendService adds the attributes that identify a virtual server and, if full, all others. Unlike
+// those of netfilter, numbers are in host byte order, except for ports.
 func appendService(b []byte, s Service, full bool) []byte {
 	b, mark := netlink.Nest(b, commandService)
 	b = netlink.AppendHostUint16(b, serviceFamily, familyOf(s.Addr))
@@ -289,7 +287,7 @@ func appendService(b []byte, s Service, full bool) []byte {
 	b = netlink.AppendBytes(b, serviceAddress, s.Addr.AsSlice())
 	b = netlink.AppendUint16(b, servicePort, s.Port)
 	if full {
-		const allFlags = ^uint32(0) // the flags that the request means
+		const allFlags = ^uint32(0) // the mask of flags that the request sets
 		b = netlink.AppendText(b, serviceScheduler, s.Scheduler)
 		flags := binary.NativeEndian.AppendUint32(make([]byte, 0, 8), s.Flags)
 		b = netlink.AppendBytes(b, serviceFlags, binary.NativeEndian.AppendUint32(flags, allFlags))
@@ -299,8 +297,8 @@ func appendService(b []byte, s Service, full bool) []byte {
 	return netlink.End(b, mark)
 }
 
-// appendReal adds what identifies a real server and, if full, the rest of it, without
-// bounds on the number of connections.
+// appendReal adds the attributes that identify a real server and, if full, all others, without
+// limits on the number of connections.
 func appendReal(b []byte, r Real, full bool) []byte {
 	b, mark := netlink.Nest(b, commandDestination)
 	b = netlink.AppendBytes(b, destinationAddress, r.Addr.Addr().AsSlice())

@@ -15,41 +15,41 @@ import (
 const (
 	// Persistent keeps a client at its real server for the timeout.
 	Persistent = 0x1
-	// SchedulerFlag1 is "sh-fallback" and "mh-fallback": if the real server that was
-	// chosen has weight 0, another one is chosen.
+	// SchedulerFlag1 is "sh-fallback" and "mh-fallback": if the chosen real server has
+	// weight 0, the scheduler chooses another one.
 	SchedulerFlag1 = 0x8
-	// SchedulerFlag2 is "sh-port" and "mh-port": the client's port counts as well.
+	// SchedulerFlag2 is "sh-port" and "mh-port": the hash includes the client's port.
 	SchedulerFlag2 = 0x10
 
-	// hashed is the kernel's own mark, which every virtual server has.
+	// hashed is an internal flag of the kernel, which every virtual server has.
 	hashed = 0x2
 )
 
-// Service is a virtual server without its real servers. Two that are equal do the same.
+// Service is a virtual server without its real servers. Equal values behave the same.
 type Service struct {
 	// Frontend has an address. It identifies the virtual server.
 	service.Frontend
-	// Scheduler is the kernel's name of one, such as "rr", of at most 15 bytes.
+	// Scheduler is the kernel's name of a scheduler, such as "rr", of at most 15 bytes.
 	Scheduler string
 	Flags     uint32
 	// Timeout of persistence in seconds, 0 without persistence.
 	Timeout uint32
-	// FreeBits is the number of low bits in which the addresses of clients may differ
-	// that share their persistence.
+	// FreeBits is the number of low bits in which the addresses of clients that share their
+	// persistence may differ.
 	FreeBits uint8
 }
 
-// Real is a real server as it is wanted.
+// Real is a real server as rendered.
 type Real struct {
 	Addr netip.AddrPort
 	// Weight is its share. With 0 it gets no new connections.
 	Weight uint32
 }
 
-// Destination is a real server as the kernel has it.
+// Destination is a real server as read from the kernel.
 type Destination struct {
 	Real
-	// Forwarding is Masquerading or another IP_VS_CONN_F_… that only others ask for.
+	// Forwarding is Masquerading, or another IP_VS_CONN_F_… that only other programs use.
 	Forwarding uint32
 	// ActiveConns are established. InactiveConns are all others that the kernel still
 	// remembers.
@@ -65,7 +65,7 @@ type Server struct {
 	Destinations []Destination
 }
 
-// identify returns what identifies a virtual server in the terms of the library.
+// identify returns the identifying fields of a virtual server in the library's type.
 func identify(f service.Frontend) *ipvs.Service {
 	return &ipvs.Service{
 		AddressFamily: familyOf(f.Addr), Protocol: uint16(f.Protocol.Number()),
@@ -73,15 +73,15 @@ func identify(f service.Frontend) *ipvs.Service {
 	}
 }
 
-// libraryService returns a virtual server in the terms of the library.
+// libraryService returns a virtual server in the library's type.
 func libraryService(s Service) *ipvs.Service {
 	l := identify(s.Frontend)
 	l.SchedName, l.Flags, l.Timeout, l.Netmask = s.Scheduler, s.Flags, s.Timeout, netmask(s)
 	return l
 }
 
-// netmask is the part of client addresses that counts, in host byte order: a mask for
-// IPv4 as the kernel has it in memory, the length of a prefix for IPv6.
+// netmask returns the part of client addresses that persistence uses, in host byte order: for IPv4
+// a mask as in the kernel's memory, for IPv6 the length of a prefix.
 func netmask(s Service) uint32 {
 	if s.Addr.Is4() {
 		return hostOrder(^uint32(0) << min(s.FreeBits, 32))
@@ -89,7 +89,7 @@ func netmask(s Service) uint32 {
 	return uint32(128 - min(s.FreeBits, 128))
 }
 
-// freeBits is the reverse of netmask. An IPv4 mask with gaps, which only others make,
+// freeBits is the reverse of netmask. An IPv4 mask with gaps, which only other programs use,
 // counts up to its first gap.
 func freeBits(addr netip.Addr, mask uint32) uint8 {
 	if addr.Is4() {
@@ -106,8 +106,8 @@ func hostOrder(n uint32) uint32 {
 	return n
 }
 
-// serviceOf is the reverse of libraryService. It returns false for a virtual server that
-// has no frontend, such as one for packets with a mark.
+// serviceOf is the reverse of libraryService. It returns false for a virtual server without a
+// frontend, such as one for packets with a mark.
 func serviceOf(l *ipvs.Service) (Service, bool) {
 	addr, ok := netip.AddrFromSlice(l.Address)
 	protocol, known := ProtocolOf(l.Protocol)

@@ -21,15 +21,15 @@ import (
 var ErrUnavailable = errors.New(
 	"the kernel has no IPVS: its module ip_vs is missing or cannot be loaded (modprobe ip_vs)")
 
-// Available reports whether the kernel has IPVS, which may load its module. The error
-// matches ErrUnavailable if it has not.
+// Available returns nil if the kernel has IPVS. It may load the module. The error matches
+// ErrUnavailable if the kernel has no IPVS.
 func Available() error {
 	_, err := lookUp(familyName)
 	return err
 }
 
-// familyName is IPVS among the families of generic netlink. When it is looked up, the
-// kernel loads the module by its alias if it may.
+// familyName is the generic netlink family of IPVS. When it is looked up, the kernel loads the
+// module by its alias, if allowed.
 const familyName = "IPVS"
 
 // lookUp returns the number of a family.
@@ -45,18 +45,18 @@ func lookUp(name string) (uint16, error) {
 }
 
 // Servers reads virtual servers, and changes single ones. It belongs to the network
-// namespace of the thread that opened it. Use it from one goroutine at a time.
+// namespace of the thread that opened it. Only one goroutine at a time may use it.
 type Servers struct{ handle *ipvs.Handle }
 
-// quietLibrary discards what the library logs: it runs modprobe once and warns of a
-// failure, although the kernel has the family.
+// quietLibrary discards the library's log: the library runs modprobe once and logs a warning if
+// that fails, although the kernel has the family.
 var quietLibrary = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
 
 // OpenServers opens a connection in the network namespace of the calling thread. The
 // error matches ErrUnavailable when the kernel has no IPVS.
 func OpenServers() (*Servers, error) {
-	// The library looks for the family once per process and keeps the number 0 if it
-	// did not find it. The kernel takes everything sent to that number for done.
+	// The library looks up the family once per process, and uses the number 0 if it did
+	// not find it. The kernel reports success for every request to that number.
 	if err := Available(); err != nil {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func (s *Servers) Close() error {
 	return nil
 }
 
-// Services lists the virtual servers of both families, in the kernel's order. Those for
-// packets with a mark have no frontend and are left out. The kernel does not say if
-// others changed virtual servers meanwhile; the list may then lack some.
+// Services lists the virtual servers of both families, in the kernel's order, without those for
+// packets with a mark, which have no frontend. If another program changes virtual servers during the
+// call, the list may be incomplete; the kernel does not report it.
 func (s *Servers) Services(ctx context.Context) ([]Service, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -114,8 +114,8 @@ func (s *Servers) Service(ctx context.Context, f service.Frontend) (Service, err
 	return service, nil
 }
 
-// Destinations lists the real servers of a virtual server, in the kernel's order. The
-// list is empty if there is no such virtual server; the kernel does not say so.
+// Destinations lists the real servers of a virtual server, in the kernel's order. If the virtual
+// server does not exist, the list is empty, because the kernel returns no error.
 func (s *Servers) Destinations(ctx context.Context, f service.Frontend) ([]Destination, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -133,8 +133,8 @@ func (s *Servers) Destinations(ctx context.Context, f service.Frontend) ([]Desti
 	return destinations, nil
 }
 
-// List lists the virtual servers that are wanted, all if that is nil, with their real
-// servers. This takes a question for each virtual server.
+// List lists the wanted virtual servers, all if wanted is nil, with their real servers. It makes
+// one request for each virtual server.
 func (s *Servers) List(ctx context.Context, wanted func(Service) bool) ([]Server, error) {
 	services, err := s.Services(ctx)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Servers) List(ctx context.Context, wanted func(Service) bool) ([]Server
 	return servers, nil
 }
 
-// Create makes one virtual server. The error is a *Rejection with ENOENT if the kernel
+// Create creates one virtual server. The error is a *Rejection with ENOENT if the kernel
 // lacks its scheduler.
 func (s *Servers) Create(service Service) error {
 	err := s.handle.NewService(libraryService(service))
@@ -171,7 +171,7 @@ func (s *Servers) Delete(f service.Frontend) error {
 // Timeouts are how long the kernel remembers idle connections, in whole seconds.
 type Timeouts struct {
 	TCP time.Duration
-	// TCPFin is that of a TCP connection that is being closed.
+	// TCPFin is the timeout of a TCP connection that is being closed.
 	TCPFin time.Duration
 	UDP    time.Duration
 }

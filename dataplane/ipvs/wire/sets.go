@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// SetType is the kernel's name for what the entries of a set are made of.
+// SetType is the kernel's name for a type of sets, which defines the parts of their entries.
 type SetType string
 
-// The types whose entries can be read and written here.
+// The types whose entries this package can read and write.
 const (
 	HashIP        SetType = "hash:ip"          // 10.0.0.1
 	HashIPPort    SetType = "hash:ip,port"     // 10.0.0.1,tcp:80
@@ -25,7 +25,7 @@ const (
 	BitmapPort    SetType = "bitmap:port"      // 30080
 )
 
-// Known reports whether entries of the type can be read and written here.
+// Known reports whether this package can read and write entries of the type.
 func (t SetType) Known() bool {
 	switch t {
 	case HashIP, HashIPPort, HashIPPortIP, HashIPPortNet, BitmapPort:
@@ -44,7 +44,7 @@ const (
 	Inet6    Family = unix.NFPROTO_IPV6
 )
 
-// String returns the word that ipset(8) uses, or nothing for NoFamily.
+// String returns the name that ipset(8) uses, or "" for NoFamily.
 func (f Family) String() string {
 	switch f {
 	case Inet:
@@ -55,14 +55,14 @@ func (f Family) String() string {
 	return ""
 }
 
-// SetSpec says how to make a set.
+// SetSpec defines a set.
 type SetSpec struct {
 	// Name is at most 31 bytes long.
 	Name   string
 	Type   SetType
 	Family Family
-	// MaxElem is how many entries fit; 0 is the kernel's default, 65536. It costs
-	// nothing until they are there. Hash types only; a bitmap keeps every port.
+	// MaxElem is how many entries fit; 0 is the kernel's default, 65536. Unused capacity costs
+	// nothing. It is only for hash types; a bitmap has room for every port.
 	MaxElem uint32
 }
 
@@ -74,15 +74,15 @@ func (s SetSpec) String() string {
 	return string(s.Type) + " " + s.Family.String()
 }
 
-// Set is what the kernel says about a set.
+// Set is a set as read from the kernel.
 type Set struct {
 	SetSpec
 	// FirstPort and LastPort are the range of a bitmap of ports.
 	FirstPort, LastPort uint16
 	// Count is the number of entries.
 	Count uint32
-	// Entries are those of a known type, in no order, or nil if only headers were asked
-	// for. They lack what has no text here, although Count counts it.
+	// Entries are the entries of a set of a known type, in no order; nil if only headers were
+	// requested. Entries that this package cannot represent are missing, although Count has them.
 	Entries []Entry
 }
 
@@ -94,33 +94,33 @@ func (s Set) Capacity() uint32 {
 	return s.MaxElem
 }
 
-// What a caller may want to tell apart; use errors.Is.
+// Errors that callers distinguish with errors.Is.
 var (
 	// ErrNoSet means that there is no set of that name.
 	ErrNoSet = errors.New("no such set")
 	// ErrDifferent means that a set of that name exists with another type, family or
 	// maximal number of entries.
 	ErrDifferent = errors.New("a different set of that name exists")
-	// ErrFull means that the set has as many entries as fit.
+	// ErrFull means that the set is at its capacity.
 	ErrFull = errors.New("the set is full")
 	// ErrInUse means that a rule or a reader refers to the set. With iptables-nft, a
 	// rule releases its set a moment after it was deleted.
 	ErrInUse = errors.New("the set is in use")
-	// ErrUnsupported means that the kernel does not know sets, or not this type.
+	// ErrUnsupported means that the kernel does not support sets, or not this type.
 	ErrUnsupported = errors.New("not supported by this kernel")
 )
 
 // SetRejection is the kernel's answer to a request about a set that it did not carry out.
 type SetRejection struct {
-	// What was rejected, such as "add 10.0.0.1,tcp:80 to KUBE-CLUSTER-IP".
+	// What is the rejected request, such as "add 10.0.0.1,tcp:80 to KUBE-CLUSTER-IP-0a1b2c".
 	What string
 	// Errno is the kernel's number. Those from 4096 on are ipset's own.
 	Errno syscall.Errno
-	// Reason is one of the errors above if one fits. Otherwise it explains the number.
+	// Reason is one of the errors above if one matches. Otherwise it describes the number.
 	Reason error
 }
 
-// Error returns what was rejected, and the reason.
+// Error returns the rejected request and the reason.
 func (e *SetRejection) Error() string { return fmt.Sprintf("ipset: %s: %v", e.What, e.Reason) }
 
 // Unwrap returns the reason and the number.
@@ -155,7 +155,7 @@ var reasons = map[syscall.Errno]error{
 	errnoNoProtocol:                            errors.New("the protocol is missing"),
 }
 
-// setResult makes the result of a request of the error of a library or of the transport.
+// setResult turns an error of a library or of the transport into the result of a request.
 func setResult(what string, err error) error {
 	if private, ok := errors.AsType[nl.IPSetError](err); ok {
 		err = syscall.Errno(private)
@@ -179,14 +179,14 @@ func setResult(what string, err error) error {
 }
 
 // Sets is a connection to the sets of the network namespace of the thread that opened it.
-// Use it from one goroutine at a time.
+// Only one goroutine at a time may use it.
 type Sets struct {
 	handle *library.Handle
 	socket *netlink.Socket
 }
 
-// setProtocol is the version of the protocol that is spoken here. Later versions add
-// nothing that is needed.
+// setProtocol is the version of the protocol that this package uses. It does not need the
+// additions of later versions.
 const setProtocol = nl.IPSET_PROTOCOL
 
 // OpenSets opens a connection in the network namespace of the calling thread. The kernel
@@ -200,7 +200,7 @@ func OpenSets() (*Sets, error) {
 		handle.Close()
 		return nil, err
 	}
-	const bufferBytes = 1 << 20 // 208 KiB, the default without privilege, suffice as well
+	const bufferBytes = 1 << 20 // 208 KiB, the default for unprivileged processes, is enough, too
 	socket, err := netlink.Open(netlink.Config{
 		Protocol: unix.NETLINK_NETFILTER, SendBytes: bufferBytes, ReceiveBytes: bufferBytes,
 	})
@@ -211,10 +211,10 @@ func OpenSets() (*Sets, error) {
 	return &Sets{handle, socket}, nil
 }
 
-// supported reports whether the kernel speaks our version of the protocol.
+// supported returns nil if the kernel supports setProtocol.
 func supported(newest, oldest uint8, err error) error {
 	switch {
-	// nfnetlink's answers about a subsystem that is neither there nor can be loaded.
+	// These are nfnetlink's answers if a subsystem is neither loaded nor can be loaded.
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
 		return fmt.Errorf("ipset: sets are %w (%w); is the module ip_set there?", ErrUnsupported, err)
 	case err != nil:
@@ -232,8 +232,8 @@ func (s *Sets) Close() error {
 	return s.socket.Close()
 }
 
-// Create makes sets. A set that exists with the same properties is success and keeps its
-// entries. Another set of the name is ErrDifferent.
+// Create creates sets. If a set with the same properties exists, Create succeeds, and the set keeps its
+// entries. If a different set has the name, the error is ErrDifferent.
 func (s *Sets) Create(ctx context.Context, specs []SetSpec) []error {
 	results := make([]error, len(specs))
 	for i, spec := range specs {
@@ -259,8 +259,8 @@ func (s *Sets) create(ctx context.Context, spec SetSpec) error {
 	if err := s.handle.IpsetCreate(spec.Name, string(spec.Type), options); err != nil {
 		return setResult(what, err)
 	}
-	// To the kernel, two sets are the same if only the family of their addresses
-	// differs (ip_set_create; seen with Linux 6.18).
+	// The kernel considers two sets the same if they differ only in the family of their
+	// addresses (ip_set_create; seen with Linux 6.18).
 	found, err := s.Headers(ctx, func(name string) bool { return name == spec.Name })
 	if err == nil && len(found) == 1 && found[0].Family != spec.Family {
 		err = setResult(what, unix.EEXIST)
@@ -268,8 +268,8 @@ func (s *Sets) create(ctx context.Context, spec SetSpec) error {
 	return err
 }
 
-// Destroy removes sets with their entries. A set that does not exist is success. One that
-// a rule refers to is ErrInUse.
+// Destroy removes sets with their entries. Removing a missing set succeeds. If a rule refers to a
+// set, the error is ErrInUse.
 func (s *Sets) Destroy(ctx context.Context, names []string) []error {
 	results := make([]error, len(names))
 	for i, name := range names {

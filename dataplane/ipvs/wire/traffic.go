@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Attributes of the counters (IPVS_SVC_ATTR_STATS…, which are those of real servers as well, IPVS_STATS_ATTR_…).
+// Attributes of the counters (IPVS_SVC_ATTR_STATS…, which real servers have, too; IPVS_STATS_ATTR_…).
 const (
 	serviceStats   = 10
 	serviceStats64 = 12
@@ -32,12 +32,12 @@ const (
 	getDestination = 8
 )
 
-// Traffic returns what the kernel has counted since each virtual server was made, from one list, and with
-// endpoints since each real server was made, from one list per virtual server. It sums its counters up every two
-// seconds, and not at all while the sysctl net.ipv4.vs.run_estimation is 0.
+// Traffic returns the kernel's counters of each virtual server since its creation, from one list. With endpoints, it
+// also returns those of each real server, from one list per virtual server. The kernel updates the sums every two
+// seconds, but not at all while the sysctl net.ipv4.vs.run_estimation is 0.
 //
-// It opens a separate socket, so that a reader of metrics never delays the service. It reads the
-// answer itself because moby/ipvs has connections and packets with 32 bits only.
+// Traffic opens a separate socket, so that a reader of metrics never delays the writer. It parses the answer without
+// moby/ipvs, which reads connections and packets with only 32 bits.
 func Traffic(ctx context.Context, endpoints bool) (map[service.Frontend]traffic.Counts, map[traffic.Pair]traffic.Counts, error) {
 	family, err := lookUp(familyName)
 	if err != nil {
@@ -70,7 +70,7 @@ func Traffic(ctx context.Context, endpoints bool) (map[service.Frontend]traffic.
 				reals[traffic.Pair{Frontend: f, Endpoint: at}] = parseStats(attrs)
 			}
 		})
-		if errors.Is(err, unix.ESRCH) { // it went in the meantime
+		if errors.Is(err, unix.ESRCH) { // it was deleted after the list
 			err = nil
 		}
 	}
@@ -80,7 +80,7 @@ func Traffic(ctx context.Context, endpoints bool) (map[service.Frontend]traffic.
 	return servers, reals, nil
 }
 
-// parseReal reads what identifies a real server, which has the family of its virtual server.
+// parseReal reads the address and port of a real server, which has the family of its virtual server.
 func parseReal(f service.Frontend, attrs []byte) netip.AddrPort {
 	address := netlink.Find(attrs, destinationAddress).Data
 	if f.Addr.Is4() && len(address) > 4 {
@@ -89,8 +89,8 @@ func parseReal(f service.Frontend, attrs []byte) netip.AddrPort {
 	return netip.AddrPortFrom(netlink.Attr{Data: address}.Addr(), netlink.Find(attrs, destinationPort).Uint16())
 }
 
-// parseFrontend reads what identifies a virtual server. It returns false for one that has
-// no frontend.
+// parseFrontend reads the frontend of a virtual server. It returns false for a virtual server
+// without one.
 func parseFrontend(attrs []byte) (f service.Frontend, ok bool) {
 	var family uint16
 	var address []byte
@@ -113,8 +113,8 @@ func parseFrontend(attrs []byte) (f service.Frontend, ok bool) {
 	return f, ok && f.Addr.IsValid()
 }
 
-// parseStats reads the counters of a virtual or real server: the wide ones (Linux 4.1), or else
-// the narrow ones.
+// parseStats reads the counters of a virtual or real server: those of 64 bits (Linux 4.1), or else
+// those of 32 bits.
 func parseStats(attrs []byte) traffic.Counts {
 	nested := netlink.Find(attrs, serviceStats64).Data
 	if nested == nil {

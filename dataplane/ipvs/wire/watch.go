@@ -11,16 +11,16 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Watch calls changed when others have made or deleted the device or changed its host
-// addresses, and when so much has happened on this host that announcements were lost. It
-// returns the context's cause when that ends.
+// Watch calls changed when another program created or deleted the device or changed its host
+// addresses, and when announcements were lost because there were too many. It returns the
+// context's cause when the context ends.
 //
-// The kernel does not say who changed an IPv6 address. So an announcement that contradicts
-// what we did or saw last counts as a change by others: changed may be called without need
-// when an address comes and goes quickly, but nothing that needs attention is missed.
+// The kernel does not report who changed an IPv6 address. An announcement that contradicts the last
+// change or list therefore counts as a change by another program: Watch may call changed needlessly
+// when an address is added and removed quickly, but it misses no relevant change.
 //
-// The library's subscriptions end when announcements are lost, one for links and one for
-// addresses lose the order between them, and they read every link of the host in full.
+// It does not use the library's subscriptions: they end when announcements are lost, separate ones
+// for links and addresses lose the order between them, and they parse every link of the host in full.
 func (d *Device) Watch(ctx context.Context, changed func()) error {
 	var listener *netlink.Listener
 	err := d.inside(func() (err error) {
@@ -42,7 +42,7 @@ func (d *Device) Watch(ctx context.Context, changed func()) error {
 	return fmt.Errorf("device %s: listen to changes: %w", DeviceName, err)
 }
 
-// headBytes is the size of what precedes the attributes of an announcement.
+// headBytes returns the size of the header that precedes the attributes of an announcement.
 func headBytes(kind uint16) int {
 	if kind == unix.RTM_NEWADDR || kind == unix.RTM_DELADDR {
 		return unix.SizeofIfAddrmsg
@@ -50,14 +50,14 @@ func headBytes(kind uint16) int {
 	return unix.SizeofIfInfomsg
 }
 
-// foreign reports whether an announcement is about a change by others.
+// foreign reports whether an announcement is about a change by another program.
 func (d *Device) foreign(m netlink.Message) bool {
 	head := headBytes(m.Kind)
 	if len(m.Payload) < head {
 		return false
 	}
 	attrs := m.Payload[head:]
-	// The index is at the same place in the head of either kind.
+	// The index is at the same offset in the header of both kinds.
 	index := int(binary.NativeEndian.Uint32(m.Payload[4:]))
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,15 +73,15 @@ func (d *Device) foreign(m netlink.Message) bool {
 	return false
 }
 
-// contradicts reports whether an announcement of an address differs from what the device
-// should have. d.mu is locked.
+// contradicts reports whether an announcement of an address contradicts the addresses that the
+// device should have. d.mu is locked.
 func (d *Device) contradicts(m netlink.Message, attrs []byte) bool {
 	if d.family != unix.AF_UNSPEC && int(m.Payload[0]) != d.family {
 		return false
 	}
 	local := netlink.Find(attrs, unix.IFA_LOCAL).Addr()
 	if !local.IsValid() {
-		local = netlink.Find(attrs, unix.IFA_ADDRESS).Addr() // as IPv6 has it
+		local = netlink.Find(attrs, unix.IFA_ADDRESS).Addr() // IPv6 uses this attribute
 	}
 	prefixBits := int(m.Payload[1])
 	if !local.IsValid() || prefixBits != local.BitLen() || !counts(local) {

@@ -1,17 +1,17 @@
-// Package wire speaks to the parts of the kernel that IPVS mode uses, in one network
-// namespace: virtual servers, sets of addresses and ports, and the dummy device. It owns
-// the sockets, the encoding and the meaning of the kernel's answers. The writer
-// and the cleanup of package kernel call it, and the assembly to probe the kernel.
+// Package wire communicates with the parts of the kernel that IPVS mode uses, in one network
+// namespace: virtual servers, sets of addresses and ports, and the dummy device. It owns the
+// sockets, the encoding and the interpretation of the kernel's answers. The writer and the
+// cleanup of package kernel call it, and internal/daemon calls it to probe the kernel.
 //
-// Libraries do what they can carry: github.com/moby/ipvs reads virtual servers and
-// changes single ones, github.com/vishvananda/netlink has the device, its addresses and
-// whole sets. Our own encoders are under the lists of requests that a batch consists of,
-// where a request per call takes many times as long, and read what the libraries lose:
-// see docs/adr/0020-one-netlink-transport.md.
+// It uses libraries where they are sufficient: github.com/moby/ipvs reads virtual servers and
+// changes single ones, github.com/vishvananda/netlink manages the device, its addresses and
+// whole sets. This package encodes lists of requests itself, because one call of a library per
+// request takes many times as long, and parses answers of which the libraries lose parts: see
+// docs/adr/0020-one-netlink-transport.md.
 //
-// Lists of changes return a result for each item. nil means done, an error that
-// [Unknown] reports means that the kernel's answer was lost, and any other error means
-// that nothing changed. An item that exists already, or is gone already, may be repeated.
+// Lists of changes return a result for each item. nil means that it was carried out, an error for
+// which [Unknown] returns true means that the kernel's answer was lost, and any other error means
+// that nothing changed. Repeating an item that was carried out does no harm.
 //
 // The facts about messages are those of include/uapi/linux/ip_vs.h,
 // include/uapi/linux/netfilter/ipset and the code behind them in Linux 6.1.
@@ -28,19 +28,19 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// ErrUnanswered means that the kernel's answer was lost, so that the outcome is unknown.
-// Close the socket: a late answer could be taken for another one.
+// ErrUnanswered means that the kernel's answer was lost, so that the result is unknown. Close
+// the socket, because a late answer could be taken for that of a later request.
 var ErrUnanswered = netlink.ErrUnanswered
 
-// NotSentError means that the kernel did not take a request, so that nothing changed.
+// NotSentError means that the kernel did not receive a request, so that nothing changed.
 type NotSentError = netlink.NotSentError
 
-// Unknown reports whether an error leaves open what happened.
+// Unknown reports whether the result of a request is unknown.
 func Unknown(err error) bool { return errors.Is(err, ErrUnanswered) }
 
-// answerOf interprets the error of a library's call. The kernel's answer is an error
-// number; with any other error, and where the receive buffer or the time did not
-// suffice, the answer was lost.
+// answerOf interprets the error of a library's call. An error number is the kernel's answer. With
+// any other error, or if the receive buffer was too small (ENOBUFS) or the time over (EAGAIN), the
+// answer was lost.
 func answerOf(err error) error {
 	errno, answered := errors.AsType[syscall.Errno](err)
 	if err == nil || answered && errno != unix.ENOBUFS && errno != unix.EAGAIN {
@@ -49,7 +49,7 @@ func answerOf(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnanswered, err)
 }
 
-// unsent returns a *NotSentError if the context has ended, and else nil.
+// unsent returns a *NotSentError if the context has ended, otherwise nil.
 func unsent(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return &NotSentError{Err: err}

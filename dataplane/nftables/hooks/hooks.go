@@ -1,7 +1,7 @@
 // Package hooks keeps open connections translated while all rules are missing. The kernel unregisters its hooks for NAT
-// and for connection tracking with the last rule that needs them, so that one "nft flush ruleset" of another process
-// would let the packets of all open connections pass untranslated, and both ends would reset what they do not know. A
-// table that belongs to this process (package owned) is no part of such a flush, and keeps the hooks.
+// and for connection tracking with the last rule that needs them. After an "nft flush ruleset" by another process, the
+// packets of all open connections would therefore pass untranslated, and both ends would reset them. Such a flush does
+// not include a table that belongs to this process (package owned), so that table keeps the hooks.
 package hooks
 
 import (
@@ -21,11 +21,11 @@ const (
 	tablePrefix  = "sluice-hooks-"
 	tableComment = "keeps open connections of sluice while rules are flushed; decides nothing"
 
-	// priority is behind the chains of others.
+	// priority puts the chain behind those of other programs.
 	priority = 1000
 )
 
-// Holder has a table in each family whose hooks are kept. The zero value keeps none. One goroutine uses it.
+// Holder has a table in each family whose hooks it keeps. The zero value keeps none. Only one goroutine may use it.
 type Holder struct {
 	tables service.PerFamily[*owned.Table]
 }
@@ -39,7 +39,7 @@ func (h *Holder) Keep(ctx context.Context, families []service.Family) (err error
 			continue
 		}
 		if t != nil {
-			_ = t.Close() // nothing depends on what is left of it
+			_ = t.Close() // a new table replaces it
 		}
 		added, failed := owned.Add(family, tablePrefix, tableComment, fill)
 		h.tables[family], err = added, errors.Join(err, failed)
@@ -47,9 +47,9 @@ func (h *Holder) Keep(ctx context.Context, families []service.Family) (err error
 	return err
 }
 
-// fill adds the least that keeps the hooks, so that a packet pays next to nothing. A single chain of type nat keeps all
-// hooks for NAT; the kernel calls it for packets that begin a connection to the node itself. A rule that reads the state
-// of a connection keeps the hooks for tracking, also in a chain that no packet reaches.
+// fill adds the minimum that keeps the hooks, so that a packet pays next to nothing. A single chain of type nat keeps
+// all hooks for NAT; the kernel calls it for packets that begin a connection to the node itself. A rule that reads the
+// state of a connection keeps the hooks for tracking, even in a chain that no packet reaches.
 func fill(t *owned.Table, tx *wire.Transaction) {
 	t.AddChain(tx, rules.Chain{Name: "nat", Base: &rules.Base{Kind: "nat", Hook: unix.NF_INET_LOCAL_IN, Priority: priority}})
 	host := func(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Remembered returns what one of the maps that remember clients holds of a client. It asks the
-// kernel for this element alone.
+// Remembered returns a client's entry in one of the maps for affinity. It requests only this element
+// from the kernel.
 func Remembered(ctx context.Context, socket Socket, family service.Family, name string, client netip.Addr) (r render.AffinityEntry, known bool, err error) {
 	read := reader{d: &rules.Headers[family], socket: socket}
 	request, list := netlink.Nest(inTable(unix.NFTA_SET_ELEM_LIST_SET, name), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
@@ -39,7 +39,7 @@ func Remembered(ctx context.Context, socket Socket, family service.Family, name 
 	return r, known && r.Left > 0, nil
 }
 
-// expiration returns for how much longer the kernel holds an element, or 0 if for ever.
+// expiration returns the time until an element expires, or 0 if it does not expire.
 func expiration(element []byte) time.Duration {
 	ms := netlink.Find(element, unix.NFTA_SET_ELEM_EXPIRATION).Data
 	if len(ms) != 8 {

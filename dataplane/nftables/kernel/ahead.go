@@ -10,7 +10,7 @@ import (
 
 var _ dataplane.ReaderAhead = (*Writer)(nil)
 
-// ahead is the table as it was at a generation of the kernel's tables.
+// ahead is the table as read at a generation of the kernel's tables.
 type ahead struct {
 	objects    []dataplane.Object
 	generation uint32
@@ -50,8 +50,8 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	r := w.reader(socket)
 	if a := w.ahead; a != nil {
 		w.ahead = nil
-		// If no transaction has landed since before the reading, it was of one moment, and
-		// that moment lasts.
+		// If the generation is still that from before ReadAhead, no transaction landed since, so
+		// the objects are consistent and current.
 		if now, err := r.generation(ctx); err == nil && now == a.generation {
 			return a.objects, nil
 		}

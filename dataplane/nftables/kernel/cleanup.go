@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Exists reports whether a family's table exists, ours or kube-proxy's.
+// Exists reports whether a family's table exists, Sluice's or kube-proxy's.
 func Exists(ctx context.Context, family service.Family) (bool, error) {
 	socket, err := wire.Open()
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
@@ -32,8 +32,8 @@ func Exists(ctx context.Context, family service.Family) (bool, error) {
 	return table != nil, errors.Join(err, socket.Close())
 }
 
-// Cleanup removes a family's table, ours or kube-proxy's, and reports whether there was one.
-// It also removes what a killed probe left. inside is that of WriterConfig.
+// Cleanup removes a family's table, Sluice's or kube-proxy's, and reports whether there was one. It also
+// removes the table of a killed probe. The function inside is as in WriterConfig.
 func Cleanup(family service.Family, inside func(func() error) error) (removed bool, err error) {
 	err = commanding(inside, func(socket Socket) error {
 		d := &rules.Headers[family]
@@ -47,10 +47,10 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 	return removed, nil
 }
 
-// retireTable deletes our table and reports whether there was one. It deletes the rules first:
-// the kernel runs those of a deleted base chain until it has unregistered the hook, when the
-// elements of maps have already gone (see stepFlushChain). Packets would no longer find their
-// frontend, but still their ClusterIP, and be rejected while another backend already serves them.
+// retireTable deletes Sluice's table and reports whether there was one. It deletes the rules first: the
+// kernel runs the rules of a deleted base chain until it has unregistered the hook, and by then the
+// elements of maps are gone (see stepFlushChain). Packets would not find their frontend any more, but
+// still match the ClusterIP range, and be rejected although another backend already serves them.
 func retireTable(socket Socket, d *rules.Header) (bool, error) {
 	e := newEmitter(d)
 	e.begin(unix.NFT_MSG_DELRULE, 0)
@@ -68,7 +68,7 @@ func deleteTable(socket Socket, d *rules.Header, name string) (bool, error) {
 	return found(socket.Commit(e.t))
 }
 
-// found reports whether there was a table for a transaction that does not add one.
+// found reports whether a transaction that does not add a table found it.
 func found(rejections []*wire.Rejection, err error) (bool, error) {
 	if err != nil || len(rejections) == 0 {
 		return err == nil, err

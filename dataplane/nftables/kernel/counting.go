@@ -11,19 +11,19 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// counting is what one transaction does to counters. The kernel returns each element that the transaction
-// deletes with its counter, in messages to the sender (NLM_F_ECHO). So nothing is read before a change, and
-// the cost of a change follows what it deletes.
+// counting is the effect of one transaction on counters. The kernel returns each element that the transaction
+// deletes, with its counter, in messages to the sender (NLM_F_ECHO). No reading is therefore needed before a
+// change, and the cost of a change depends on what it deletes.
 type counting struct {
 	tally *Tally
-	// sets with counters change. deleted is how many elements of them go.
+	// sets are the changed sets with counters, deleted the number of their elements that are deleted.
 	sets    map[string]bool
 	deleted int
-	// ended are sets that go with their counters, gone frontends that the Service has no more.
+	// ended are sets that are deleted with their counters, gone the frontends that are no longer served.
 	ended []string
 	gone  []service.Frontend
-	// misses is set if counters go that the kernel does not return, or if another release's counters are
-	// about to go.
+	// misses is set if counters are deleted that the kernel does not return, or if another release's counters
+	// will be deleted.
 	misses bool
 	echoes []echo
 }
@@ -33,8 +33,8 @@ type echo struct {
 	count render.Count
 }
 
-// counting finds out what a part does to counters. The kernel drops echoes that do not fit into the buffer of
-// the socket, and the answer with them. So it is asked for none if they might not.
+// counting returns the effect of a part on counters. The kernel drops echoes that do not fit into the buffer of
+// the socket, and the answer with them. If they might not fit, the transaction requests no echoes.
 func (p *plan) counting(tally *Tally, part []operation, socket Socket) *counting {
 	c := &counting{tally: tally, sets: make(map[string]bool), misses: p.recounts}
 	container, counts := "", false // of the last element
@@ -68,7 +68,7 @@ func (p *plan) counting(tally *Tally, part []operation, socket Socket) *counting
 	return c
 }
 
-// echoesMax returns how many echoes are sure to fit, with room for answers. A kernel in memory has no limit.
+// echoesMax returns how many echoes certainly fit, with room for answers. The tests' kernel in memory has no limit.
 func echoesMax(socket Socket) int {
 	const enough = 1 << 30
 	real, ok := socket.(interface{ Answers() (int, error) })
@@ -82,7 +82,7 @@ func echoesMax(socket Socket) int {
 	return n / 2
 }
 
-// keeps reports whether a Service has anything after the batch.
+// keeps reports whether the batch leaves or adds an object of a Service.
 func (p *plan) keeps(owner service.Key) bool {
 	for i := range p.changes {
 		if p.changes[i].Owner == owner && p.changes[i].After != nil {
@@ -92,8 +92,8 @@ func (p *plan) keeps(owner service.Key) bool {
 	return false
 }
 
-// gone returns the frontends of which a part deletes an element that serves or refuses them, and adds none.
-// The parts of a plan keep the changes of a Service together.
+// gone returns the frontends for which a part deletes the elements that serve or refuse them, and adds none.
+// Each part of a plan has all changes of its Services.
 func (p *plan) gone(part []operation) (all []service.Frontend) {
 	state := make(map[service.Frontend]bool)
 	for _, o := range part {
@@ -120,12 +120,12 @@ func (c *counting) begin(t *wire.Transaction) {
 	c.tally.turn(c.sets)
 }
 
-// echo reports whether the kernel is asked for what a message deletes.
+// echo reports whether a message requests the deleted elements from the kernel.
 func (c *counting) echo(kind uint16, set string) bool {
 	return kind == unix.NFT_MSG_DELSETELEM && c.deleted > 0 && c.sets[set]
 }
 
-// receive notes the counters in a message of the kernel.
+// receive notes the counters in an echo.
 func (c *counting) receive(m netlink.Netfilter) {
 	if m.Kind != unix.NFT_MSG_DELSETELEM {
 		return

@@ -15,22 +15,22 @@ import (
 type stage uint8
 
 const (
-	// stageShared adds what the Services' elements need. Nothing leads there yet.
+	// stageShared adds the objects that the Services' elements need. No rule refers to them yet.
 	stageShared stage = iota
 	// stageFirst has the Services that the node itself needs to come up.
 	stageFirst
-	// stageScaffold is the scaffold of a node that has none. From here on Services are
+	// stageScaffold adds the scaffold to a node without one. From here on Services are
 	// served, and each transaction completes some.
 	stageScaffold
-	// stageChanged has the Services that are served and lose something, such as an
-	// endpoint: clients meet what is gone until it is written.
+	// stageChanged has the served Services that lose something, such as an endpoint: clients
+	// reach the removed endpoint until the change is written.
 	stageChanged
 	stageServices
-	// stageTakeover changes the rules of a node that serves by those of another proxy or
-	// release, and what Services share. The old rules stay applied until everything that
-	// the new ones refer to is complete.
+	// stageTakeover changes the rules of a node that another proxy or release served, and
+	// rules that Services share. The old rules stay until everything to which the new ones
+	// refer is complete.
 	stageTakeover
-	// stageRemoval deletes what nothing leads to any more.
+	// stageRemoval deletes objects to which nothing refers any more.
 	stageRemoval
 )
 
@@ -66,18 +66,17 @@ func (p *plan) divide(all []operation, bytesMax int) {
 	p.parts = append(p.parts, all[start:])
 }
 
-// The containers of elements that lead to others.
+// The containers of elements whose removal has an order; see removalRank.
 var (
 	inFrontends  = render.ContainerOf(render.SetName("frontends"))
 	inNodePorts  = render.ContainerOf(render.SetName("nodeports"))
 	inFirewalled = render.ContainerOf(render.SetName("firewalled"))
 )
 
-// removalRank orders the removal of what a former process has left and no Service wants: a
-// frontend goes first, then the rules of the chains that it led to, then the mark that its
-// sources are limited, then everything else. In another order, all clients or none could reach
-// it between two transactions, and a process that ends there would leave a frontend that leads
-// to an emptied chain.
+// removalRank orders the removal of objects that a previous process left and no Service has: first a
+// frontend, then the rules of its chains, then the element that marks its sources as limited, then
+// everything else. In another order, all clients or none could reach the frontend between two
+// transactions, and a process that ends there would leave a frontend that refers to an emptied chain.
 func (p *plan) removalRank(o operation) int {
 	in := p.changes[o.number].ID.Container
 	switch {
@@ -99,7 +98,7 @@ func (p *plan) separable(a, b operation, serving bool) bool {
 	case x != y:
 		return true
 	case x == stageShared || x == stageRemoval:
-		// Nothing leads there, and the steps are in order.
+		// No rule refers to these objects, and the steps are in order.
 		return true
 	case x.byOwner():
 		return p.changes[a.number].Owner != p.changes[b.number].Owner
@@ -111,7 +110,7 @@ func (p *plan) separable(a, b operation, serving bool) bool {
 // byOwner reports whether the stage's operations are kept together by Service.
 func (s stage) byOwner() bool { return s == stageFirst || s == stageChanged || s == stageServices }
 
-// noteLosers records the Services of which something goes or is replaced.
+// noteLosers records the Services of which an object is removed or replaced.
 func (p *plan) noteLosers() {
 	p.losers = make(map[service.Key]bool)
 	for i := range p.changes {
@@ -121,8 +120,8 @@ func (p *plan) noteLosers() {
 	}
 }
 
-// serving reports whether the node has a scaffold, ours or another program's, that will
-// change.
+// serving reports whether the node has a scaffold, of any release or of another program, that the
+// batch changes.
 func (p *plan) serving() bool {
 	for i := range p.changes {
 		c := &p.changes[i]
@@ -141,11 +140,11 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 	case o.step == stepDeleteTable, o.step == stepDeleteSet, o.step == stepGoWithSet, o.step == stepDeleteChain:
 		return stageRemoval
 	case chain && c.After == nil && isBase(c.Before):
-		return stageTakeover // what it leads to changes there
+		return stageTakeover // the chains to which it jumps change in this stage
 	case chain && c.After == nil:
 		return stageRemoval
 	case chain && !fixed && c.Before != nil && isEmptied(c.Before):
-		// An interrupted removal left it. Nothing may lead there before it has its rules.
+		// An interrupted removal left it empty. No rule may jump to it before it has its rules.
 		return stageShared
 	case chain && c.Before != nil && !ofOneService(c):
 		return stageTakeover
@@ -164,13 +163,13 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 	}
 }
 
-// rejects reports whether a chain that does not exist yet will reject packets without an endpoint. Its rules
-// come early, because the release before it rejected in chains that may change early.
+// rejects reports whether a change adds a chain that rejects packets without an endpoint. Its rules are
+// written early, because the previous release rejected them in chains that may change early.
 func rejects(c *dataplane.Change) bool {
 	return c.Before == nil && (c.ID.Name == render.ChainRejectPrerouting || c.ID.Name == render.ChainRejectOutput)
 }
 
-// stageOfService returns the stage of what belongs to one Service alone.
+// stageOfService returns the stage of objects that belong to one Service alone.
 func (p *plan) stageOfService(owner service.Key) stage {
 	switch {
 	case needed(owner):
@@ -188,14 +187,14 @@ func isEmptied(chain *dataplane.Object) bool {
 	return len(list) == 0
 }
 
-// ofOneService reports whether a chain belongs to one Service, whose name is in the chain's
-// (see renderAffinity). Any number of Services share the others.
+// ofOneService reports whether a chain belongs to one Service, whose name is in the chain's name (see
+// renderAffinity). Any number of Services share the other chains.
 func ofOneService(c *dataplane.Change) bool {
 	return c.Owner != service.Node && strings.Contains(c.ID.Name, "/")
 }
 
-// needed reports whether the cluster cannot come up without a Service: the API server's own,
-// and DNS.
+// needed reports whether the cluster cannot come up without a Service: that of the API server, or
+// DNS.
 func needed(key service.Key) bool {
 	switch key {
 	case service.Key{Namespace: "default", Name: "kubernetes"},

@@ -20,13 +20,13 @@ type emitter struct {
 	kind      uint16
 	container string
 	list      int
-	// sets numbers new sets, as the kernel requires.
+	// sets is the number of the last new set; the kernel requires numbers.
 	sets uint32
-	// echo reports whether the kernel is to return what a message about a set deletes.
+	// echo reports whether the kernel should return the elements that a message deletes.
 	echo func(kind uint16, set string) bool
 }
 
-// elementsMax bounds a message of elements. An attribute can hold 64 KiB.
+// elementsMax limits a message of elements. An attribute can have at most 64 KiB.
 const elementsMax = 48 << 10
 
 func newEmitter(d *rules.Header) *emitter {
@@ -36,7 +36,7 @@ func newEmitter(d *rules.Header) *emitter {
 	}
 }
 
-// note says that what follows belongs to a change, by its number.
+// note notes the change, by its number, to which the following messages belong.
 func (e *emitter) note(number int) {
 	e.finish()
 	e.t.Note(number)
@@ -144,8 +144,8 @@ func (e *emitter) elements(kind uint16, container string, note int) {
 	e.t.Note(note)
 }
 
-// transaction encodes one part. The result is valid until the next call: a start has many
-// parts.
+// transaction encodes one part. The result is valid until the next call, which reuses its memory, because
+// the first write has many parts.
 func (p *plan) transaction(part []operation, c *counting) *wire.Transaction {
 	size := 0
 	for _, o := range part {

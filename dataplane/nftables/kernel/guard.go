@@ -15,35 +15,35 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// guardTable is the table of userspace mode. That mode makes addresses of Services local to the host, so
-// a program that listens on all addresses of the host would answer at them. The table rejects new
-// clients of these addresses, but for those of frontends, in a chain that sees what arrives for the host:
+// guardTable is the table of userspace mode. That mode makes Service addresses local to the host, so a
+// process that listens on all addresses of the host would answer at them. The table rejects new clients
+// of these addresses, except at frontends, in a chain for packets to the host:
 //
 //	@guarded              addresses of Services
-//	@frontends            address, protocol and port that the proxy listens at
+//	@frontends            address, protocol and port on which the proxy listens
 //	@health-check-ports   TCP ports that answer at all of these addresses
 //
-// It tracks no connections. It rejects TCP packets that can open a connection, and no others, so
-// connections go on when their frontend goes.
+// It tracks no connections. It rejects only TCP packets that can open a connection, so open connections
+// continue after their frontend was removed.
 const guardTable = "sluice-guard"
 
-// guardPart bounds the elements of one transaction, which has to fit into the socket's buffer.
+// guardPart limits the elements of one transaction, which has to fit into the socket's buffer.
 const guardPart = 2000
 
-// Guard writes and reads the table of one family that keeps ports of the host from answering at
-// addresses of Services. An element is a [service.Frontend]: without a port it is an address to
-// guard, without an address a health check port. Use it from one goroutine at a time; Watch may
-// run concurrently.
+// Guard writes and reads the table of one family that prevents host processes from answering at
+// Service addresses. An element is a [service.Frontend]: without a port it is an address to guard,
+// without an address a health check port. Only one goroutine at a time may use it; Watch may run
+// concurrently.
 type Guard struct {
 	d      *rules.Header
 	inside func(func() error) error
 	socket Socket
-	// intact is set while the table is known to have our chain and sets.
+	// intact is set while the table is known to have Sluice's chain and sets.
 	intact bool
 }
 
-// NewGuard opens a guard, and changes nothing. It returns a *MissingError if the kernel lacks what it
-// needs. inside is that of WriterConfig.
+// NewGuard opens a guard, and changes nothing. It returns a *MissingError if the kernel lacks a feature
+// that the guard needs. The function inside is as in WriterConfig.
 func NewGuard(family service.Family, inside func(func() error) error) (*Guard, error) {
 	if inside == nil {
 		inside = here
@@ -93,7 +93,7 @@ func (g *Guard) try() error {
 	return p.commit(e)
 }
 
-// addressesLast sorts addresses behind everything that answers at them.
+// addressesLast sorts addresses behind frontends and health check ports.
 func addressesLast(elements []service.Frontend) []service.Frontend {
 	sorted := slices.Clone(elements)
 	rank := func(f service.Frontend) int {
@@ -106,8 +106,8 @@ func addressesLast(elements []service.Frontend) []service.Frontend {
 	return sorted
 }
 
-// Add adds elements, and the table if it is not there: frontends before the addresses that they
-// are at. One that exists is success. After an error, some may have been added.
+// Add adds elements, and the table if it does not exist: frontends before their addresses. Adding an
+// existing element succeeds. After an error, some elements may have been added.
 func (g *Guard) Add(elements []service.Frontend) error {
 	for part := range slices.Chunk(addressesLast(elements), guardPart) {
 		if err := g.change(part, unix.NFT_MSG_NEWSETELEM); err != nil {
@@ -117,13 +117,13 @@ func (g *Guard) Add(elements []service.Frontend) error {
 	return nil
 }
 
-// Remove removes elements: addresses before the frontends at them. One that does not exist is success.
-// After an error, some may have been removed.
+// Remove removes elements: addresses before their frontends. Removing a missing element succeeds. After
+// an error, some elements may have been removed.
 func (g *Guard) Remove(elements []service.Frontend) error {
 	sorted := addressesLast(elements)
 	slices.Reverse(sorted)
 	for part := range slices.Chunk(sorted, guardPart) {
-		// The kernel rejects to delete what is not there, and accepts what is there already.
+		// Each element is added first, because the kernel rejects the deletion of a missing one.
 		if err := g.change(part, unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM); err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (g *Guard) change(elements []service.Frontend, kinds ...uint16) error {
 	return nil
 }
 
-// build adds the table, or gives one that is there our rules. Its elements stay.
+// build adds the table, or replaces the rules of an existing one. Its elements stay.
 func (g *Guard) build(e *emitter) {
 	e.addTable("")
 	for _, s := range render.GuardSets(g.d.Family) {
@@ -176,7 +176,7 @@ func (g *Guard) commit(e *emitter) error {
 	return nil
 }
 
-// Read returns all elements; none if the table is missing or does not have our rules.
+// Read returns all elements; none if the table is missing or does not have Sluice's rules.
 func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) {
 	r := &reader{d: g.d, socket: g.socket}
 	g.intact = false
@@ -189,7 +189,7 @@ func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) 
 		case err != nil:
 			return err
 		case string(body) != string(chain.Encode()):
-			return nil // the next change puts it right
+			return nil // the next change repairs it
 		}
 		for _, s := range render.GuardSets(g.d.Family) {
 			err := r.elements(ctx, true, within(guardTable, unix.NFTA_SET_ELEM_LIST_SET, s.ID.Name), func(attrs []byte) {
@@ -214,7 +214,7 @@ func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) 
 	return found, nil
 }
 
-// Watch calls changed when another program has changed the table, until the context ends.
+// Watch calls changed when another program changed the table, until the context ends.
 func (g *Guard) Watch(ctx context.Context, changed func()) error {
 	var listener *netlink.TableListener
 	err := g.inside(func() (err error) {
@@ -232,8 +232,8 @@ func (g *Guard) Watch(ctx context.Context, changed func()) error {
 	return errors.Join(listener.Run(ctx, each, changed), listener.Close())
 }
 
-// RemoveGuard removes the guard of a family, and reports whether there was one. With dry it only looks.
-// inside is that of WriterConfig.
+// RemoveGuard removes the guard's table of a family, and reports whether there was one. With dry it removes nothing.
+// The function inside is as in WriterConfig.
 func RemoveGuard(ctx context.Context, family service.Family, dry bool, inside func(func() error) error) (there bool, err error) {
 	d := &rules.Headers[family]
 	err = commanding(inside, func(socket Socket) (err error) {

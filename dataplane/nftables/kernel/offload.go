@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// offloadTable is the table with the flowtable and the chain that fills it. It is not the table of the Services: a
-// device that vanishes makes the kernel reject a transaction, which must not hold up rules. The socket owns the
-// table: no other program can change it, and the kernel removes it with the socket. So nothing is left
-// behind by a process that was killed, and there is nothing to audit.
+// offloadTable is the table with the flowtable and the chain that fills it. It is separate from the table of the
+// Services, because the kernel rejects a transaction if a device vanishes, which must not delay rules. The socket owns
+// the table: no other program can change it, and the kernel removes it with the socket. A killed process therefore
+// leaves no table, and audits need not check it.
 const offloadTable = "sluice-offload"
 
-// offloadHeader makes one table for both families, which hooks each device once.
+// offloadHeader is for one table for both families, so that each device is hooked once.
 var offloadHeader = rules.Header{Name: "inet", Protocol: unix.NFPROTO_INET}
 
 // Attributes and flags that package unix does not name (linux/netfilter/nf_tables.h).
@@ -41,10 +41,10 @@ const (
 // offloadTimeout is a sysctl of kernels that give an idle offloaded connection the usual timeout.
 const offloadTimeout = "/proc/sys/net/netfilter/nf_flowtable_tcp_timeout"
 
-// devicesMax bounds the devices of one transaction. The kernel announces them in one message of 4 KiB.
+// devicesMax limits the devices of one transaction, because the kernel announces them in one message of 4 KiB.
 const devicesMax = 64
 
-// Device is a network device. One that is renamed, or replaced by another one of the same name, is another Device.
+// Device is a network device. If it is renamed, or replaced by one with the same name, that is a different Device.
 type Device struct {
 	Index int
 	Name  string
@@ -53,7 +53,7 @@ type Device struct {
 // NoOffloadError means that the kernel cannot offload connections.
 type NoOffloadError struct{ Err error }
 
-// Error names what has the feature.
+// Error names the required kernel.
 func (e *NoOffloadError) Error() string {
 	return fmt.Sprintf("the kernel cannot offload connections (requires Linux 5.15 with CONFIG_NF_FLOW_TABLE_INET and CONFIG_NFT_FLOW_OFFLOAD): %v", e.Err)
 }
@@ -61,15 +61,15 @@ func (e *NoOffloadError) Error() string {
 // Unwrap returns the kernel's answer.
 func (e *NoOffloadError) Unwrap() error { return e.Err }
 
-// Offload is the flowtable of TCP connections to Services. The packets of a connection in it bypass netfilter and
-// routing on its devices. Use it from one goroutine at a time.
+// Offload is the flowtable of TCP connections to Services. On its devices, the packets of these connections bypass
+// netfilter and routing. Only one goroutine at a time may use it.
 type Offload struct {
 	socket *wire.Socket
 	hooked map[Device]bool
 }
 
 // CheckOffload returns a *NoOffloadError if the kernel cannot offload. It changes nothing: one transaction adds
-// and removes a table. inside is that of WriterConfig.
+// and removes a table. The function inside is as in WriterConfig.
 func CheckOffload(inside func(func() error) error) error {
 	if inside == nil {
 		inside = here
@@ -94,7 +94,7 @@ func CheckOffload(inside func(func() error) error) error {
 }
 
 // NewOffload adds the table, with a flowtable that has no device. It fails while another process owns the table.
-// inside is that of WriterConfig.
+// The function inside is as in WriterConfig.
 func NewOffload(inside func(func() error) error) (*Offload, error) {
 	if inside == nil {
 		inside = here
@@ -111,7 +111,7 @@ func NewOffload(inside func(func() error) error) (*Offload, error) {
 	return o, nil
 }
 
-// Close removes the table. The kernel returns the connections in it to their usual way.
+// Close removes the table. The packets of its connections then pass netfilter and routing again.
 func (o *Offload) Close() error {
 	e := o.emitter(offloadTable)
 	e.deleteTable()
@@ -121,13 +121,13 @@ func (o *Offload) Close() error {
 // Devices returns the number of devices in the flowtable.
 func (o *Offload) Devices() int { return len(o.hooked) }
 
-// Follow makes the flowtable have exactly the devices. Devices that do not exist are passed over.
+// Follow changes the flowtable to contain exactly the devices. It ignores devices that do not exist.
 func (o *Offload) Follow(devices []Device) error {
 	want := map[Device]bool{}
 	for _, d := range devices {
 		want[d] = true
 	}
-	// Kernels before Linux 6.16 forget a device that vanishes. Later ones remember its name.
+	// Kernels before Linux 6.16 remove a device that vanishes from the flowtable. Later ones keep its name.
 	gone := slices.DeleteFunc(slices.Collect(maps.Keys(o.hooked)), func(d Device) bool { return want[d] })
 	fresh := slices.DeleteFunc(slices.Collect(maps.Keys(want)), func(d Device) bool { return o.hooked[d] })
 	errGone := o.change(unix.NFT_MSG_DELFLOWTABLE, gone, func(d Device, _ bool) { delete(o.hooked, d) })
@@ -138,9 +138,9 @@ func (o *Offload) Follow(devices []Device) error {
 	}))
 }
 
-// change adds devices to the flowtable or removes them, and calls done with each, and with whether the kernel
-// knows it. A device that does not exist makes the kernel reject a transaction, so the devices of such a
-// one are tried one by one.
+// change adds devices to the flowtable or removes them, and calls done with each device and with whether the kernel
+// knows it. The kernel rejects a transaction with a missing device, so change then sends its devices one by
+// one.
 func (o *Offload) change(kind uint16, devices []Device, done func(d Device, there bool)) error {
 	var failed []error
 	for part := range slices.Chunk(devices, devicesMax) {
@@ -195,7 +195,7 @@ func flowtable(e *emitter, kind uint16, devices []Device) {
 	}
 	e.t.Unnest(hook)
 	if kind == unix.NFT_MSG_NEWFLOWTABLE {
-		// Where conntrack counts packets, it counts those of offloaded connections too.
+		// If conntrack counts packets, it then also counts those of offloaded connections.
 		e.t.Uint32(flowtableFlags, flowtableCounter)
 	}
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// step is what a transaction does with one object, in the order in which the kernel can do
-// it: containers, contents, references, and the reverse for what goes.
+// step is what a transaction does with one object. The steps are in the order that the kernel
+// requires: containers, contents, references; for removals the reverse.
 type step uint8
 
 const (
 	stepTable step = iota
-	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
-	// the order of creation, once for each message about its elements, and each Service with
-	// affinity has its own sets.
+	// stepNewSharedSet precedes stepNewSet, because each Service with affinity has its own sets:
+	// for each message about a set's elements, the kernel walks a list of all sets in the order
+	// of their creation.
 	stepNewSharedSet
 	stepNewSet
 	stepDeleteBaseChain
 	stepNewChain
-	// stepFlushChain also goes before the deletion of a base chain, by a transaction. nf_tables_commit
-	// (Linux 6.18) makes the new rules of all chains that stay visible, but leaves those of deleted
-	// ones. Until their hooks are unregistered, a millisecond later, they jump into chains that
+	// stepFlushChain also precedes the deletion of a base chain, one transaction earlier. nf_tables_commit
+	// (Linux 6.18) makes the new rules of all remaining chains visible, but keeps the rules of deleted
+	// chains. Until their hooks are unregistered, a millisecond later, these rules jump to chains that
 	// already have their new rules.
 	stepFlushChain
 	stepDeleteElement
@@ -37,7 +37,7 @@ const (
 	stepRules
 	stepNewVerdict
 	stepDeleteSet
-	// stepGoWithSet is for an element whose set goes. It needs no message.
+	// stepGoWithSet is for an element whose set is deleted. It needs no message.
 	stepGoWithSet
 	stepDeleteChain
 	stepDeleteTable
@@ -49,12 +49,12 @@ type operation struct {
 	number int
 }
 
-// steps adds what a change needs. ending has the containers of sets that go.
+// steps adds the steps of a change. ending has the containers of deleted sets.
 func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 	switch {
 	case c.Unsure && c.ID.Container == render.ContainerTable && c.After != nil:
-		// Also if it is there: the scaffold as a whole is unsure when a control write has to show
-		// whether the kernel rejects everything.
+		// It is written even if it exists: the whole scaffold is unsure in a control write, which
+		// tests whether the kernel rejects everything.
 		return append(list, stepTable)
 	case dataplane.Same(c.Before, c.After):
 		return list
@@ -91,8 +91,8 @@ func chainSteps(list []step, c *dataplane.Change) []step {
 	case c.Before == nil:
 		return append(list, stepNewChain, stepRules)
 	case baseOf(c.Before) != baseOf(c.After):
-		// The hook of a base chain cannot be changed. Nothing refers to a base chain, so
-		// it can be deleted and added again.
+		// The hook of a base chain cannot be changed. The chain can be deleted and added
+		// again, because no rule jumps to a base chain.
 		return append(list, stepDeleteBaseChain, stepNewChain, stepRules)
 	default:
 		return append(list, stepFlushChain, stepRules)
@@ -113,19 +113,19 @@ func isVerdict(o *dataplane.Object) bool {
 	return netlink.Find(data, unix.NFTA_DATA_VERDICT).Data != nil
 }
 
-// plan is a batch as the writer carries it out.
+// plan is a batch, divided into the transactions that the writer sends.
 type plan struct {
 	d       *rules.Header
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
-	// encoded is the last transaction.
+	// encoded is the last transaction, whose memory the next one reuses.
 	encoded *wire.Transaction
 	// ordered is set if the changes are in the order of their identities, so that their
 	// numbers have the same order.
 	ordered bool
-	// recounts is set if the plan makes sets with counters. Until it is carried out, connections are counted in
-	// those of another release or not at all.
+	// recounts is set if the plan adds shared sets with counters. Until then, connections are counted in the
+	// sets of another release or not at all.
 	recounts bool
 	// losers are the Services that lose something; see stageChanged.
 	losers map[service.Key]bool
@@ -136,12 +136,12 @@ type plan struct {
 	completes []int
 }
 
-// noPart is the first part of a change that needs nothing done.
+// noPart is the first part of a change without a step.
 const noPart = -1
 
-// newPlan orders the changes and divides them into transactions of about bytesMax at most.
-// Changes of one Service stay together, so that each transaction leaves every Service as it
-// was or as it is wanted.
+// newPlan orders the changes and divides them into transactions of about bytesMax at most. Changes
+// of one Service stay together, so that after each transaction every Service is in its previous or in
+// its desired state.
 //
 // The last transactions delete base chains and do nothing else; see stepFlushChain.
 func newPlan(d *rules.Header, changes []dataplane.Change, bytesMax int) *plan {
@@ -181,8 +181,8 @@ func newPlan(d *rules.Header, changes []dataplane.Change, bytesMax int) *plan {
 	return p
 }
 
-// endingSets returns the containers of sets whose elements go with them. In a divided batch
-// that is at the end: until then, the applied rules refer to them.
+// endingSets returns the containers of deleted sets, whose elements are deleted with them. In a divided
+// batch this happens at the end, because until then the applied rules refer to the sets.
 func endingSets(changes []dataplane.Change) map[string]bool {
 	var ending map[string]bool
 	for i := range changes {
@@ -197,7 +197,7 @@ func endingSets(changes []dataplane.Change) map[string]bool {
 	return ending
 }
 
-// note records in which parts each change is carried out.
+// note records the parts in which each change is carried out.
 func (p *plan) note() {
 	p.first, p.last = make([]int32, len(p.changes)), make([]int32, len(p.changes))
 	for i := range p.first {
@@ -220,8 +220,8 @@ func (p *plan) note() {
 	}
 }
 
-// noteGoing records that elements that go with their set go in the set's part, wherever
-// their own steps are.
+// noteGoing records that elements of deleted sets are deleted in the set's part, regardless of the part
+// of their own step.
 func (p *plan) noteGoing() {
 	ends := make(map[string]int32)
 	for i, part := range p.parts {
@@ -240,8 +240,8 @@ func (p *plan) noteGoing() {
 	}
 }
 
-// certain returns what is in the kernel once some of the parts have landed and the others
-// have not been begun. What is half done is missing.
+// certain returns the state of the objects after the first parts landed and the others were not begun.
+// It leaves out objects of which only some steps were carried out.
 func (p *plan) certain(landed int) map[dataplane.ID]*dataplane.Object {
 	certain := make(map[dataplane.ID]*dataplane.Object, len(p.changes))
 	for i := range p.changes {

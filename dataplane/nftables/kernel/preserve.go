@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// preserveTable is a table that decides nothing. While it exists, the kernel tracks connections, and
-// translates those that it has translated before: it forgets how to with the last chain of type
-// nat. Connections that are open when rules come or go thus stay as they began.
+// preserveTable is a table without effect on packets. While it exists, the kernel tracks connections and
+// keeps translating those that it translated before, which it stops with the last chain of type nat.
+// Connections that are open while rules are added or removed therefore do not change.
 const preserveTable = "sluice-hold"
 
-// PreserveConnections adds a table to a family that keeps open connections as they are. inside is
-// that of WriterConfig. Without nf_tables in the kernel, it does nothing.
+// PreserveConnections adds a table to a family that keeps open connections as they are. The function
+// inside is as in WriterConfig. Without nf_tables in the kernel, it does nothing.
 func PreserveConnections(family service.Family, inside func(func() error) error) error {
 	err := commanding(inside, func(socket Socket) error { return preserve(socket, &rules.Headers[family]) })
 	if err != nil {
@@ -44,7 +44,7 @@ func preserve(socket Socket, d *rules.Header) error {
 	e := newEmitter(d)
 	e.table = preserveTable
 	e.addTable("")
-	e.deleteTable() // one that was there; the kernel registers new hooks before it removes old ones
+	e.deleteTable() // an old one, if any; the kernel registers new hooks before it removes old ones
 	e.addTable("")
 	for _, c := range render.PreserveChains(d.Family) {
 		e.addWhole(c)
@@ -60,7 +60,7 @@ func preserve(socket Socket, d *rules.Header) error {
 	return err
 }
 
-// commanding calls a function with a socket, unless the kernel has no nf_tables.
+// commanding calls command with a socket. It does nothing if the kernel has no nf_tables.
 func commanding(inside func(func() error) error, command func(Socket) error) error {
 	if inside == nil {
 		inside = here

@@ -13,25 +13,25 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// probeTable is where features are tried. The same transaction removes what it adds, except
-// for rejectEarly, which removes it in a later one. The first try of the next probe, or Cleanup,
-// removes what a killed probe left.
+// probeTable is the table in which features are tried. The transaction that adds it also removes it,
+// except for rejectEarly, which removes it in a later transaction. If a probe is killed, the first
+// transaction of the next probe, or Cleanup, removes the table.
 const probeTable = "sluice-probe"
 
-// Probe tries whether the kernel has all that a family's rules need. inside is that of
-// WriterConfig. Probe blocks for milliseconds. It returns a *MissingError for each missing
+// Probe tests whether the kernel has all features that a family's rules need. The function inside is as
+// in WriterConfig. Probe blocks for milliseconds. It returns a *MissingError for each missing
 // feature, joined.
 func Probe(family service.Family, inside func(func() error) error) error {
 	return probing(family, inside, (*prober).probe)
 }
 
-// Check is Probe for a process that writes nothing: no other program can see what it tries,
-// because each transaction removes what it adds.
+// Check is Probe for a process that must not change the kernel: no other program can see its
+// tests, because each transaction removes the table that it adds.
 func Check(family service.Family) error {
 	return probing(family, nil, (*prober).check)
 }
 
-// CheckHashing is Check for what Services that hash need in addition.
+// CheckHashing is Check for the additional features that hashing Services need.
 func CheckHashing(family service.Family) error {
 	return probing(family, nil, func(p *prober) error { return p.each(render.Hashing(family)) })
 }
@@ -69,7 +69,7 @@ func (p *prober) probe() error {
 
 func (p *prober) check() error { return p.each(render.Features(p.d.Family)) }
 
-// each tries all features. Without the first there is no other, and one error says it.
+// each tries all features. If the first one is missing, so are all others, and it returns only one error.
 func (p *prober) each(features []render.Feature) error {
 	var missing []error
 	for i, f := range features {
@@ -87,7 +87,7 @@ func (p *prober) each(features []render.Feature) error {
 	return errors.Join(missing...)
 }
 
-// try adds what needs the feature, and removes it in the same transaction.
+// try adds objects that need the feature, and removes them in the same transaction.
 func (p *prober) try(f render.Feature) error {
 	e := p.emitter()
 	for _, s := range f.Sets {
@@ -117,8 +117,8 @@ func (p *prober) commit(e *emitter) error {
 	return err
 }
 
-// rejectEarly tries to reject before routing. The kernel examines only what a transaction
-// leaves. The table is dormant: no packet passes it.
+// rejectEarly tries to reject before routing. It removes the table in a second transaction, because the
+// kernel validates only what a transaction leaves. The table is dormant: no packet passes it.
 func (p *prober) rejectEarly() error {
 	make := newEmitter(p.d)
 	make.table = probeTable
@@ -135,19 +135,19 @@ func (p *prober) rejectEarly() error {
 	return err
 }
 
-// MissingError means that the kernel lacks something that a family needs. Trying again does
-// not help until the administrator changes the node.
+// MissingError means that the kernel lacks a feature that a family needs. A retry does not
+// help until the administrator changes the node.
 type MissingError struct {
 	Family service.Family
-	// Feature is what the kernel cannot do.
+	// Feature is the missing feature.
 	Feature string
-	// Need is what has the feature: a kernel version, a build option.
+	// Need is the kernel version or build option that has the feature.
 	Need string
 	// Err is the kernel's answer.
 	Err error
 }
 
-// Error names the feature and what has it.
+// Error names the feature and the required kernel.
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("nftables is not usable for %s: missing kernel feature %s (requires %s): %v",
 		e.Family, e.Feature, e.Need, e.Err)

@@ -19,8 +19,8 @@ import (
 type reader struct {
 	d      *rules.Header
 	socket Socket
-	// listen begins to listen to what others change; see steadily. It is nil for a kernel
-	// in memory, which announces nothing.
+	// listen starts listening to changes by other programs; see steadily. It is nil for the
+	// tests' kernel in memory, which announces nothing.
 	listen func() (*netlink.TableListener, error)
 	// flagged, if not nil, is set when the kernel reports that a list was interrupted, which is an
 	// error otherwise.
@@ -28,7 +28,7 @@ type reader struct {
 }
 
 // all returns every object in the table: the table, all chains and sets, and the elements of
-// sets that have our names. (Those of other sets go with their set.)
+// Sluice's sets. (The elements of other sets are deleted with their set.)
 func (r *reader) all(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
 	err := r.steadily(ctx, func() (err error) {
@@ -108,13 +108,13 @@ func foundChain(name string, body []byte) dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: render.ContainerChain, Name: name}, Kind: dataplane.Owned, Body: string(body)}
 }
 
-// sets adds all sets, and the elements that we account for.
+// sets adds all sets, and the elements of Sluice's sets.
 func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]dataplane.Object, error) {
 	var names []string
 	err := r.ask(ctx, unix.NFT_MSG_GETSET, true, inTable(0, ""), func(b []byte) {
 		const anonymous = unix.NFT_SET_ANONYMOUS
 		if netlink.Find(b, unix.NFTA_SET_FLAGS).Uint32()&anonymous != 0 {
-			return // it belongs to a rule, and goes with it
+			return // it belongs to a rule, and is deleted with it
 		}
 		name := netlink.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
@@ -158,8 +158,8 @@ func (r *reader) elementLists(ctx context.Context, all bool, request []byte, eac
 	})
 }
 
-// repeats reports whether a list of elements has one twice. The kernel was making room for more elements then, which
-// changes their order, and others may be missing from the list.
+// repeats reports whether a list of elements has one twice. This happens while the kernel makes room for more elements,
+// which changes their order. Other elements may then be missing from the list.
 func repeats[E any, K comparable](list []E, key func(E) K) bool {
 	seen := make(map[K]struct{}, len(list))
 	for _, e := range list {
@@ -168,7 +168,7 @@ func repeats[E any, K comparable](list []E, key func(E) K) bool {
 	return len(seen) < len(list)
 }
 
-// goneMeanwhile turns ENOENT, for something that existed a moment ago, into ErrInterrupted.
+// goneMeanwhile turns ENOENT, for a set that the same reading found before, into ErrInterrupted.
 func goneMeanwhile(err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		return netlink.ErrInterrupted
@@ -247,8 +247,8 @@ func (r *reader) element(ctx context.Context, id dataplane.ID) (*dataplane.Objec
 // the content of a table.
 const tableAttr = 1
 
-// inTable begins a request about our table, or about what an attribute names in it, unless
-// the kind is 0.
+// inTable begins a request about Sluice's table or, if kind is not 0, about the object in it that
+// an attribute of this kind names.
 func inTable(kind uint16, name string) []byte { return within(render.TableName, kind, name) }
 
 // within is inTable for any table.
@@ -276,20 +276,20 @@ func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte,
 	return err
 }
 
-// Reading the table takes many requests, and a set with many elements many datagrams. Each
-// shows the tables of that moment. The kernel reports that a list of chains or rules was
-// interrupted (NLM_F_DUMP_INTR), but never a list of elements; see also repeats.
+// Reading the table takes many requests, and a set with many elements takes many datagrams. Each
+// shows the state at its moment. The kernel reports if a list of chains or rules was interrupted
+// (NLM_F_DUMP_INTR), but not for a list of elements; see also repeats.
 //
 // Invariant: the result is the table as it was at one moment, or an error that matches
 // netlink.ErrInterrupted.
 
-// readAttempts bounds the attempts at a reading that others' changes interrupt.
+// readAttempts limits the attempts at a reading if changes by other programs interrupt it.
 const readAttempts = 5
 
-// steadily reads until nothing has changed meanwhile. Usually the generation proves that.
-// But it counts the transactions on all tables of the namespace: those of the other family,
-// and those of a program that may never rest. So from the second attempt on, announcements
-// show whether our own table was concerned.
+// steadily repeats a reading until nothing changed during it. Usually the generation proves that.
+// But it counts the transactions on all tables of the namespace, including those of the other
+// family, and of programs that may write all the time. From the second attempt on, announcements
+// therefore show whether Sluice's table was changed.
 func (r *reader) steadily(ctx context.Context, read func() error) error {
 	for attempt := 1; ; attempt++ {
 		look := r.sameGeneration
@@ -307,7 +307,7 @@ func (r *reader) steadily(ctx context.Context, read func() error) error {
 	}
 }
 
-// sameGeneration reads, and fails if any table has changed meanwhile.
+// sameGeneration reads, and fails if any table changed during the reading.
 func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
 	before, err := r.generation(ctx)
 	if err != nil {
@@ -323,10 +323,10 @@ func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
 	return err
 }
 
-// unannounced reads, and fails if a change of our table was announced meanwhile, or so many
-// changes that some may be missing. The kernel reports a list as interrupted by any transaction. It
-// lists the chains of all tables of our family, so only a transaction in that family can have changed
-// the list.
+// unannounced reads, and fails if the kernel announced a change of Sluice's table during the reading,
+// or so many changes that announcements were lost. Any transaction makes the kernel report a list as
+// interrupted. Since the list has the chains of all tables of the family, only a transaction in that
+// family can have changed it.
 func (r *reader) unannounced(ctx context.Context, read func() error) error {
 	listener, err := r.listen()
 	if err != nil {
@@ -350,7 +350,7 @@ func (r *reader) unannounced(ctx context.Context, read func() error) error {
 	return errors.Join(err, listener.Close())
 }
 
-// concerns reports whether an announcement is about our table.
+// concerns reports whether an announcement is about Sluice's table.
 func concerns(d *rules.Header, m netlink.Netfilter) bool { return isAbout(d, m, render.TableName) }
 
 // isAbout is concerns for any table.
@@ -358,9 +358,9 @@ func isAbout(d *rules.Header, m netlink.Netfilter, table string) bool {
 	return m.Family == d.Protocol && netlink.Find(m.Attrs, tableAttr).Text() == table
 }
 
-// passCommits waits until transactions in progress have been announced: the kernel holds a
-// lock from the beginning of a transaction until then. It takes the lock for this
-// transaction too, which deletes a table that does not exist.
+// passCommits waits until the kernel has announced the transactions in progress. It sends a
+// transaction that deletes a missing table: the kernel holds a lock from the beginning of a
+// transaction until its announcement, and takes the same lock for this one.
 func (r *reader) passCommits() error {
 	if _, err := deleteTable(r.socket, r.d, noTable); err != nil {
 		return fmt.Errorf("wait for other transactions: %w", err)
@@ -368,11 +368,11 @@ func (r *reader) passCommits() error {
 	return nil
 }
 
-// noTable is a name that no table has.
+// noTable is the name of a table that does not exist.
 const noTable = "sluice-no-table"
 
-// generation returns the number of transactions that have changed tables of the network
-// namespace, of any family and by anybody.
+// generation returns the number of transactions that changed tables of the network namespace,
+// of any family and by any program.
 func (r *reader) generation(ctx context.Context) (uint32, error) {
 	var count uint32
 	err := r.socket.Ask(ctx, unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m netlink.Netfilter) {

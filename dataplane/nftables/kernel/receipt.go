@@ -24,7 +24,7 @@ type rejectedError struct {
 	changes    []dataplane.Change
 }
 
-// rejectionsShown bounds the text: one cause may have many rejections.
+// rejectionsShown limits the text, because one cause may have many rejections.
 const rejectionsShown = 3
 
 // Error returns the kernel's reasons with the objects that they are about.
@@ -58,7 +58,7 @@ func (e *unfinishedError) Error() string {
 // Unwrap returns the cause.
 func (e *unfinishedError) Unwrap() error { return e.cause }
 
-// account turns a failure into a receipt: its kind, and what is in the kernel now.
+// account fills the receipt after a failure: the outcome, and the objects whose state is certain.
 func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
 	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.Family, failure)
 	var rejected *rejectedError
@@ -80,9 +80,9 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 	}
 }
 
-// certain returns what is known of the batch's objects after a failure that left no
-// transaction of unknown outcome. It is nothing if another process changed tables after
-// the first of several transactions: the change may be to what that transaction made.
+// certain returns the known state of the batch's objects after a failure, if the outcome of every
+// transaction is known. It returns nothing if another process changed tables after the first
+// transaction landed, because it may have changed objects of that transaction.
 func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	switch {
 	case a.plan == nil:
@@ -94,15 +94,14 @@ func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[d
 	}
 }
 
-// undisturbed reports whether the tables changed only as often as transactions of this
-// batch landed.
+// undisturbed reports whether only this batch's transactions changed tables during the attempt.
 func (a *attempt) undisturbed(ctx context.Context) bool {
 	now, err := a.reader.generation(context.WithoutCancel(ctx))
 	return err == nil && now == a.generation+uint32(a.landed)
 }
 
-// accountRejected looks the objects up: a rejection may follow from the kernel's holding
-// something else than the ledger believes.
+// accountRejected looks the objects up, because the reason for a rejection may be that the kernel's
+// state differs from the ledger's.
 func (a *attempt) accountRejected(ctx context.Context, changes []dataplane.Change, rejected *rejectedError) {
 	ids := make([]dataplane.ID, 0, len(changes))
 	for i := range changes {
@@ -133,8 +132,8 @@ func (a *attempt) accountRejected(ctx context.Context, changes []dataplane.Chang
 	a.receipt.Suspects = suspects(unexplained, rejected.changes)
 }
 
-// unexplained returns the rejections that do not follow from the kernel's holding something
-// else than the ledger believes.
+// unexplained returns the rejections that are not explained by a difference between the kernel's
+// state and the ledger's.
 func (a *attempt) unexplained(
 	ctx context.Context, rejected *rejectedError, there map[dataplane.ID]*dataplane.Object,
 ) []*wire.Rejection {
@@ -148,16 +147,16 @@ func (a *attempt) unexplained(
 	})
 }
 
-// belief is what the rejected transaction was built on, and what the kernel holds.
+// belief compares the state that the rejected transaction assumes with the kernel's.
 type belief struct {
 	*attempt
-	// believed is what the batch's objects should be after the transactions that landed.
-	// Those that are half done are missing.
+	// believed has the expected state of the batch's objects after the transactions that
+	// landed, without objects of which only some steps were carried out.
 	believed, there map[dataplane.ID]*dataplane.Object
 	inBatch         map[dataplane.ID]bool
 }
 
-// shaken reports whether a change builds on something that the kernel does not hold.
+// shaken reports whether a change depends on a state that the kernel does not have.
 func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
 	if before, whole := b.believed[c.ID]; whole && !dataplane.Same(before, b.there[c.ID]) {
 		return true
@@ -168,8 +167,8 @@ func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
 	return c.After != nil && slices.ContainsFunc(c.After.Refs(), func(ref dataplane.ID) bool { return b.gone(ctx, ref) })
 }
 
-// gone reports whether an object is missing that should exist, at least half done. An
-// object that is not in the batch should exist, since the batch does not add it.
+// gone reports whether an object is missing that should exist, at least in part. An object that is
+// not in the batch should exist, because the batch does not add it.
 func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	if b.inBatch[id] {
 		believed, whole := b.believed[id]
@@ -179,7 +178,7 @@ func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	return err == nil && object == nil
 }
 
-// suspects returns the owners of what was rejected.
+// suspects returns the owners of the rejected changes.
 func suspects(rejections []*wire.Rejection, changes []dataplane.Change) []service.Key {
 	var keys []service.Key
 	for _, r := range rejections {
@@ -192,7 +191,7 @@ func suspects(rejections []*wire.Rejection, changes []dataplane.Change) []servic
 	return keys
 }
 
-// describeID names an object for people.
+// describeID returns a readable name of an object.
 func describeID(family service.Family, id dataplane.ID) string {
 	if _, isElement := render.SetOf(id.Container); isElement {
 		text, err := render.ElementText(family, &dataplane.Object{ID: id})

@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Tally has what the counters of elements had counted when a writer deleted them. It outlives its writer: the
-// next writer of the process for the same family goes on with it. It is safe for concurrent use, and holds
-// its lock for map operations only.
+// Tally carries the counts of elements that a writer deleted. It outlives its writer: the next writer of the
+// process for the same family continues with it. It is safe for concurrent use, and holds its lock only for
+// map operations.
 //
-// Invariant: from since on, what is carried of a set and what the kernel's counters in it have add up to what
-// happened.
+// Invariant: for each set, the carried counts and the kernel's counters add up to everything that happened from
+// since on.
 type Tally struct {
 	mu    sync.Mutex
 	since time.Time
@@ -26,25 +26,25 @@ type Tally struct {
 	adopted bool
 }
 
-// setTally is what is carried of one set.
+// setTally has the carried counts of one set.
 type setTally struct {
 	// version is odd while a transaction changes the set.
 	version uint64
 	carried map[service.Frontend]endpointTally
 }
 
-// endpointTally is by endpoint. In sets that do not count by endpoint it has the zero one.
+// endpointTally has counts by endpoint. For sets that do not count by endpoint, the key is the zero AddrPort.
 type endpointTally map[netip.AddrPort]uint64
 
-// carriedMax bounds what is carried. A node whose counters no one reads can reach it, since a reading drops
-// the endpoints that have gone.
+// carriedMax limits the carried counts. A node whose counters are never read can reach it, because only a
+// reading drops removed endpoints.
 const carriedMax = 100_000
 
 // NewTally returns a tally that begins now.
 func NewTally() *Tally { return &Tally{since: time.Now(), sets: make(map[string]*setTally)} }
 
-// adopt is called after each reading of the table by a writer. Before the first one, another process may have
-// written and carried counts. Without a table, there is nothing that what is carried belongs to.
+// adopt is called after each reading of the table by a writer. It drops the carried counts after the first
+// reading, because another process may have written and carried counts before, and if there is no table.
 func (t *Tally) adopt(found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +77,7 @@ func (t *Tally) of(set string) *setTally {
 	return s
 }
 
-// began returns from when on the counts are complete.
+// began returns the time from which on the counts are complete.
 func (t *Tally) began() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,7 +118,7 @@ func (t *Tally) carry(set string, c render.Count) {
 	of[c.Endpoint] += c.Packets
 }
 
-// forget drops what is carried of a frontend.
+// forget drops the carried counts of a frontend.
 func (t *Tally) forget(f service.Frontend) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +128,7 @@ func (t *Tally) forget(f service.Frontend) {
 	}
 }
 
-// end drops what is carried of a set.
+// end drops the carried counts of a set.
 func (t *Tally) end(set string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +148,7 @@ func (t *Tally) version(set string) (version uint64, quiet bool) {
 	return s.version, s.version%2 == 0
 }
 
-// add adds what is carried of a set to what was read of it, unless the set has changed since a version.
+// add adds the carried counts of a set to those that were read, unless the set's version changed.
 func (t *Tally) add(set string, version uint64, read map[service.Frontend]endpointTally) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,8 +167,8 @@ func (t *Tally) add(set string, version uint64, read map[service.Frontend]endpoi
 	return true
 }
 
-// prune drops what is carried of frontends and endpoints that are not in the kernel any more, unless a set
-// has changed since it was read. The next reading does it then.
+// prune drops the carried counts of frontends and endpoints that are not in the kernel any more. If a set
+// changed since it was read, prune leaves this to the next reading.
 func (t *Tally) prune(versions map[string]uint64, live func(set string, f service.Frontend, endpoint netip.AddrPort) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

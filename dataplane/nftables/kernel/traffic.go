@@ -20,11 +20,11 @@ import (
 // unallocated is the chain that counts packets to ClusterIPs that no Service has.
 var unallocated = dataplane.ID{Container: render.ContainerChain, Name: render.UnallocatedChain()}
 
-// Traffic reads the counters of the table, from a separate socket: it may be called at any time, and delays
-// no write. What it costs grows with the elements that have counters. Without a table the reading is empty.
+// Traffic reads the counters of the table, over a separate socket: it may be called at any time, and delays
+// no write. Its cost grows with the number of elements with counters. Without a table the reading is empty.
 //
-// A difference of two readings with the same Since is exact, except for a connection that one processor looks
-// up in the very moment in which another one replaces its element.
+// A difference of two readings with the same Since is exact, except for connections that one CPU looks up at
+// the moment in which another CPU replaces the element.
 func (w *Writer) Traffic(ctx context.Context) (found traffic.Reading, err error) {
 	err = w.aside(func(r *reader) (err error) {
 		for range readings {
@@ -48,7 +48,7 @@ func (w *Writer) Traffic(ctx context.Context) (found traffic.Reading, err error)
 	return found, nil
 }
 
-// readings bounds the attempts at a reading, and at a set, that changes while it is read.
+// readings limits the attempts at a reading, and at reading a set, if it changes during each attempt.
 const readings = 50
 
 var errLively = fmt.Errorf("they changed during each of %d readings", readings)
@@ -58,11 +58,11 @@ type meter struct {
 	*reader
 	tally *Tally
 	found traffic.Reading
-	// versions are those of the sets that were read.
+	// versions are the versions of the sets that were read.
 	versions map[string]uint64
-	// ports has a frontend of each service port with affinity: the least one.
+	// ports has the lowest frontend of each service port with affinity.
 	ports map[string]service.Frontend
-	// live is what exists.
+	// live has the existing places.
 	live map[place]bool
 }
 
@@ -111,13 +111,13 @@ func (m *meter) read(ctx context.Context) (traffic.Reading, error) {
 	return m.found, nil
 }
 
-// set returns what one set has counted, including what is carried.
+// set returns the counts of one set, including the carried ones.
 func (m *meter) set(ctx context.Context, name string) (map[service.Frontend]endpointTally, error) {
 	for range readings {
 		if version, quiet := m.tally.version(name); quiet {
 			read, whole, err := m.countersOf(ctx, name)
 			if errors.Is(err, unix.ENOENT) {
-				return nil, nil // it went in the meantime
+				return nil, nil // it was deleted after the list
 			}
 			if err != nil {
 				return nil, fmt.Errorf("list the elements of %s: %w", name, err)
@@ -134,8 +134,8 @@ func (m *meter) set(ctx context.Context, name string) (map[service.Frontend]endp
 	return nil, fmt.Errorf("elements of %s: %w", name, errLively)
 }
 
-// countersOf returns the counters in a set. They are not whole if an element came twice: the kernel rebuilt
-// the set, and may have left another one out.
+// countersOf returns the counters in a set. They are not whole if an element occurs twice: the kernel then
+// rebuilt the set during the list, which may lack another element.
 func (m *meter) countersOf(ctx context.Context, name string) (read map[service.Frontend]endpointTally, whole bool, err error) {
 	read, whole = make(map[service.Frontend]endpointTally), true
 	port := render.PortOf(name)
@@ -158,8 +158,8 @@ func (m *meter) countersOf(ctx context.Context, name string) (read map[service.F
 	return read, whole, err
 }
 
-// enter adds the counts of a set, of what exists, to the reading. With affinity, the endpoints of a service
-// port are those of one of its frontends.
+// enter adds the counts of a set's existing frontends and endpoints to the reading. With affinity, it adds the
+// endpoints of a service port at the lowest of its frontends.
 func (m *meter) enter(set string, read map[service.Frontend]endpointTally) {
 	what, port := render.CountedIn(set), render.PortOf(set)
 	for f, of := range read {

@@ -14,22 +14,22 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Starts is what the writers of one process share. As long as anybody listens, in any network
-// namespace (netlink_has_listeners), the kernel describes each element of each transaction.
-// That is a third of what the first write of a node costs it. So no writer listens before all
-// have written for the first time. What other programs have changed until then shows in the
-// number of transactions.
+// Starts is the state that the writers of one process share. As long as any process listens to
+// announcements, in any network namespace (netlink_has_listeners), the kernel describes each element of
+// each transaction, which is a third of the cost of a node's first write. No writer therefore listens
+// before all have written for the first time. Until then, the number of transactions shows whether
+// other programs changed tables.
 type Starts struct {
-	// begun and ended count the transactions of all writers, landed those that landed. One
-	// with an unknown outcome never ends.
+	// begun and ended count the transactions of all writers, landed those that landed. A
+	// transaction with an unknown outcome never ends.
 	begun, ended, landed atomic.Uint32
 
 	mu      sync.Mutex
-	writers int // that have not written
+	writers int // the number of writers that have not written yet
 	all     chan struct{}
 }
 
-// NewStarts returns what writers share that are made with it.
+// NewStarts returns a Starts for the writers of one process.
 func NewStarts() *Starts { return &Starts{all: make(chan struct{})} }
 
 // start is one writer's part of Starts. ended is closed at the end of the first Write.
@@ -58,10 +58,10 @@ func (s *start) end() {
 	})
 }
 
-// othersMax bounds how long a writer that has written waits for the others.
+// othersMax limits how long a writer waits for the others after its first write.
 const othersMax = 10 * time.Second
 
-// await waits until all have written.
+// await waits until all writers have written.
 func (s *start) await(ctx context.Context) {
 	select {
 	case <-s.ended:
@@ -93,8 +93,8 @@ func (s *Starts) commit(socket Socket, t *wire.Transaction) ([]*wire.Rejection, 
 	return rejections, err
 }
 
-// others returns the number of transactions of other processes, from an arbitrary beginning.
-// It fails if it meets a transaction of ours each time it looks.
+// others returns the number of transactions of other processes, relative to an arbitrary number. It
+// fails if a transaction of this process is in progress at each of its looks.
 func (s *Starts) others(ctx context.Context, r *reader) (uint32, error) {
 	const looks, pause = 20, 5 * time.Millisecond
 	for range looks {
@@ -112,7 +112,7 @@ func (s *Starts) others(ctx context.Context, r *reader) (uint32, error) {
 }
 
 // awaitStart returns immediately if the table exists. Otherwise it waits for the first writes, and
-// returns the number of others' transactions before them.
+// returns the number of other processes' transactions before them.
 func (w *Writer) awaitStart(ctx context.Context) (before uint32, cold bool) {
 	before, err := w.others(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func (w *Writer) awaitStart(ctx context.Context) (before uint32, cold bool) {
 	return before, true
 }
 
-// others is that of Starts.
+// others calls Starts.others.
 func (w *Writer) others(ctx context.Context) (others uint32, err error) {
 	err = w.aside(func(r *reader) (err error) {
 		others, err = w.config.Starts.others(ctx, r)
@@ -150,12 +150,12 @@ func (w *Writer) aside(ask func(*reader) error) error {
 	})
 }
 
-// Watch calls changed when another process changed our table, with the process that the
-// kernel names, and when the kernel lost announcements. It returns the context's error when
-// that ends. What packets do to the maps of clients is not a change.
+// Watch calls changed when another process changed Sluice's table, with the process that the
+// kernel names, and when the kernel lost announcements. It returns the context's error when the
+// context ends. Updates of the maps of clients by packets are not announced as changes.
 //
-// The kernel names the process at the end of a transaction, so Watch calls changed once for
-// each transaction, however much that changes.
+// The kernel names the process at the end of a transaction, so Watch calls changed once for each
+// transaction, regardless of its size.
 //
 // If there is no table, it begins to listen once the first Write has ended; see Starts.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
@@ -174,7 +174,7 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignPro
 		return err
 	}
 	if cold {
-		// Nothing announced the changes before the listener started.
+		// Changes before the listener started were not announced to it.
 		if now, err := w.others(ctx); err != nil || now != before {
 			changed(dataplane.ForeignProcess{})
 		}

@@ -1,5 +1,5 @@
-// Package owned adds tables that belong to a socket (NFT_TABLE_F_OWNER, Linux 5.12): the kernel deletes such a table when
-// the socket is closed, however the process ends.
+// Package owned adds tables that belong to a socket (NFT_TABLE_F_OWNER, Linux 5.12): the kernel deletes such a table
+// when the socket is closed, regardless of how the process ends.
 package owned
 
 import (
@@ -21,15 +21,15 @@ const (
 	tableOwned    = 2 // NFT_TABLE_F_OWNER
 )
 
-// Table is a temporary table of one family. Use it from one goroutine at a time.
+// Table is a temporary table of one family. Only one goroutine at a time may use it.
 type Table struct {
 	*rules.Header
 	Name   string
 	socket *wire.Socket
 }
 
-// Add adds a table with what fill adds to it, in one transaction, in the network namespace of the calling thread. The
-// number of the socket completes the name, so that several processes do not meet.
+// Add adds a table, filled by fill, in one transaction, in the network namespace of the calling thread. The port of the
+// socket completes the name, so that each process has a different table.
 func Add(family service.Family, prefix, comment string, fill func(*Table, *wire.Transaction)) (*Table, error) {
 	socket, err := wire.Open()
 	if err != nil {

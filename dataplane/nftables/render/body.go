@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file has the bodies of elements: the bytes that the ledger compares, the kernel takes and the
-// reader restores from the kernel's description. Package rules has those of chains.
+// This file encodes the bodies of elements: bytes that the ledger compares, that the writer sends to the
+// kernel, and that the reader restores from the kernel's description. Package rules encodes those of chains.
 //
-// The body of an element is what follows its key in a message: the data and a comment. It
-// is empty for an element of a set without a comment.
+// The body of an element consists of the attributes that follow its key in a message: the data and a
+// comment. It is empty for an element of a set without a comment.
 
 // appendData adds the data of an element that maps to an endpoint.
 func appendData(b, data []byte) []byte {
@@ -59,8 +59,8 @@ type Origin struct{}
 
 var _ dataplane.Origin = Origin{}
 
-// Owner reads the comment of an element: "namespace/name", sometimes with ":port". The
-// addresses of node ports have none: they are the node's.
+// Owner returns the Service in the comment of an element: "namespace/name", sometimes with ":port". The
+// addresses of node ports have no comment; they belong to the node.
 func (Origin) Owner(o *dataplane.Object) (service.Key, bool) {
 	if o.Kind != dataplane.Element {
 		return service.Key{}, false
@@ -74,8 +74,8 @@ func (Origin) Owner(o *dataplane.Object) (service.Key, bool) {
 	return service.Key{Namespace: namespace, Name: name}, found
 }
 
-// Refs returns the set that an element is in and the chain that it leads to, or the sets
-// and chains that the rules of a chain name.
+// Refs returns the set of an element and the chain to which it maps, or the sets and chains that
+// the rules of a chain name.
 func (Origin) Refs(o *dataplane.Object) []dataplane.ID {
 	if set, ok := SetOf(o.ID.Container); ok {
 		refs := []dataplane.ID{setID(set)}

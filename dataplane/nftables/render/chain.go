@@ -17,7 +17,7 @@ func newBaseChain(name string, at rules.Base) *chain {
 	return &chain{rules.Chain{Name: name, Base: &at}}
 }
 
-// natAt is where the kernel calls a base chain of type nat.
+// natAt returns the hook and priority of a base chain of type nat.
 func natAt(hook uint32, priority int32) rules.Base {
 	return rules.Base{Kind: "nat", Hook: hook, Priority: priority}
 }
@@ -28,7 +28,7 @@ func (c *chain) add(r *rule) *chain {
 	return c
 }
 
-// object returns the chain with all that its rules refer to.
+// object returns the chain as an object, with references to everything that its rules name.
 func (c *chain) object() dataplane.Object {
 	refs := appendReferences([]dataplane.ID{tableID}, c.Rules)
 	return dataplane.Object{ID: chainID(c.Name), Kind: dataplane.Owned, Body: string(c.Encode()), Links: dataplane.LinkTo(refs...)}

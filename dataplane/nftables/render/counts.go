@@ -13,19 +13,19 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The kernel counts the packets that find an element. Chains of type nat see the first packet of a
-// connection, so each counter counts new connections or refused packets, and an established packet pays
+// The kernel counts the lookups that find an element. Chains of type nat see only the first packet of a
+// connection, so each counter counts new connections or refused packets, and established packets pay
 // nothing:
 //
 //	@frontends, @nodeports      connections, except for limited chains, which refuse some of them
 //	@admitted …                 connections that a limited chain serves
 //	@no-endpoints …             packets refused for lack of an endpoint
 //	@out-of-range               packets refused because of the client
-//	@cluster-endpoints …        connections by endpoint, if that is wanted
+//	@cluster-endpoints …        connections by endpoint, if configured
 //	@targets-…                  the same, of a service port with affinity
 //	chain unallocated           packets to ClusterIPs that no Service has
 
-// Counted says what the counters of a set count.
+// Counted is what the counters of a set count.
 type Counted uint8
 
 // What counters count.
@@ -60,8 +60,8 @@ func CountedIn(set string) Counted {
 	return counted[set]
 }
 
-// Serves reports whether each frontend that is served or refused has an element in a set or in others of
-// which this is true. It is in another set only together with such an element.
+// Serves reports whether a set is one of those in which frontends have an element while they are served or
+// refused. A frontend is in any other set only together with such an element.
 func Serves(set string) bool {
 	switch set {
 	case mapFrontends.name, mapNodePorts.name, setNoEndpoints.name, setNoLocal.name, setNodePortNone.name, setNodePortNoLocal.name:
@@ -89,7 +89,7 @@ func hasCounters(container string) bool {
 // Service has.
 func UnallocatedChain() string { return chainUnallocated }
 
-// isLimited reports whether a chain may refuse packets that frontends lead to it.
+// isLimited reports whether a chain may refuse packets to its frontends.
 func isLimited(chain string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(chain, prefixNodePort), prefixLimited)
 }
@@ -106,7 +106,7 @@ type Count struct {
 	Packets uint64
 }
 
-// ReadCount reads an element that the kernel describes. It returns false if the set has no counters.
+// ReadCount reads the count of an element as the kernel describes it. It returns false if the set has no counters.
 func ReadCount(set string, attrs []byte) (c Count, ok bool) {
 	what := CountedIn(set)
 	if what == CountsNothing {

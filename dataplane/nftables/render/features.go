@@ -8,16 +8,16 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Feature is something that the kernel must have.
+// Feature is a feature that the kernel must have.
 type Feature struct {
 	Name, Need string
 	// Chain has rules that need the feature. It has none for a feature of sets.
 	Chain rules.Chain
-	// Sets are what the rules refer to, or need the feature themselves.
+	// Sets are sets to which the rules refer, or that need the feature themselves.
 	Sets []dataplane.Object
 }
 
-// Features are ordered: each needs only those before it.
+// Features returns the features that a family needs, in an order in which each needs only those before it.
 func Features(family service.Family) []Feature {
 	d := dialects[family]
 	clients, memory := clientsMap("probe"), memorySet("probe")
@@ -64,7 +64,7 @@ func Features(family service.Family) []Feature {
 	}
 }
 
-// Hashing is what Services that hash need in addition.
+// Hashing returns the additional features that hashing Services need.
 func Hashing(family service.Family) []Feature {
 	return []Feature{{
 		Name: "choice by a hash (jhash)", Need: "CONFIG_NFT_HASH",

@@ -20,7 +20,7 @@ var (
 	guardSets        = []set{guardFrontends, guardHealthPorts, guardAddresses}
 )
 
-// priorityGuard is behind translation: an answer has the frontend as its source by then.
+// priorityGuard is after translation, so that an answer already has the frontend as its source.
 const priorityGuard = prioritySNAT + 10
 
 // GuardSets returns the definitions of the sets of the guard's table.
@@ -31,8 +31,8 @@ func GuardSets(family service.Family) (objects []dataplane.Object) {
 	return objects
 }
 
-// GuardChain returns the chain of the guard's table. It sees what arrives for the host. The last two rules do not match a fragment without ports; the first fragment of its datagram
-// decides.
+// GuardChain returns the chain of the guard's table, for packets to the host. Its last two rules do not match a
+// fragment without ports, because the first fragment of the datagram decides.
 func GuardChain(family service.Family) rules.Chain {
 	const (
 		synAck, syn   = 0x12, 0x02 // bits of TCP's flags
@@ -52,8 +52,8 @@ func GuardChain(family service.Family) rules.Chain {
 	c.add(of(unix.IPPROTO_TCP).payload(transportBase, flagsAt, 1).bitwise([]byte{synAck}, []byte{0}).cmp([]byte{syn}, true).accept())
 	c.add(of(icmp).accept())
 	if family == service.IPv4 {
-		// A process of the node asks a Service from the Service's own address. From elsewhere, the kernel
-		// accepts no such source.
+		// If a process of the node sends a request to a Service, the source is the Service's own address. From
+		// outside the node, the kernel accepts no such source.
 		c.add(of(unix.IPPROTO_UDP).load(fieldSaddr).load(fieldProtocol).payload(transportBase, sourcePort, 2).
 			in(guardFrontends.name, false).accept())
 	}
@@ -62,7 +62,7 @@ func GuardChain(family service.Family) rules.Chain {
 	return c.add(newRule(d).fields(frontendKey).in(guardFrontends.name, true).reject()).Chain
 }
 
-// GuardElement returns which set an element is in, and its key there.
+// GuardElement returns the identity of an element: its set, and its key in the set.
 func GuardElement(f service.Frontend) dataplane.ID {
 	switch {
 	case !f.Addr.IsValid():

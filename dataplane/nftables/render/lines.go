@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Lines returns an object in nft's words, for a reader: where it is, such as "frontends" or
-// "chain services", and its lines. Other programs and releases may have made the object; what
-// has no words here is counted in bytes.
+// Lines returns a readable text of an object in nft's syntax: where it is, such as "frontends" or
+// "chain services", and its lines. For an object of another program or release, the number of bytes
+// stands for parts that this package cannot decode.
 func Lines(family service.Family, o *dataplane.Object) (where string, lines []string) {
 	d := dialects[family]
 	where = o.ID.Container + " " + o.ID.Name
@@ -28,7 +28,7 @@ func Lines(family service.Family, o *dataplane.Object) (where string, lines []st
 	return printable(where), lines
 }
 
-// printable replaces what could move a terminal's cursor: the kernel accepts any bytes in a name.
+// printable replaces characters that could control a terminal, because the kernel accepts any bytes in a name.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

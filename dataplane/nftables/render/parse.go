@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// This file has the way back from elements that the kernel describes.
+// This file restores the objects of elements from the kernel's description.
 
-// Parser restores elements that the kernel describes. It uses its buffers again.
+// Parser restores elements from the kernel's description. It reuses its buffers.
 type Parser struct{ draft draft }
 
 // Append appends the elements of a list to objects.
@@ -21,7 +21,7 @@ func (p *Parser) Append(objects []dataplane.Object, container string, list []byt
 	return p.draft.appendElements(objects)
 }
 
-// parse adds an element that the kernel describes.
+// parse adds an element as the kernel describes it.
 func (d *draft) parse(container string, attrs []byte) {
 	var key, end, data, userData []byte
 	unknown := false
@@ -61,15 +61,15 @@ func (d *draft) parse(container string, attrs []byte) {
 	d.element(container, name, body, nil)
 }
 
-// ParseElement returns the object of an element that the kernel describes.
+// ParseElement returns the object of an element as the kernel describes it.
 func ParseElement(container string, attrs []byte) dataplane.Object {
 	var d draft
 	d.parse(container, attrs)
 	return d.objects()[0]
 }
 
-// appendUnknown adds the attributes of an element that we never write. They stay, so that
-// the element does not look like one of ours.
+// appendUnknown adds the attributes of an element that Sluice never writes, so that its body
+// differs from that of every rendered element.
 func appendUnknown(b, attrs []byte) []byte {
 	for attr := range netlink.Attrs(attrs) {
 		switch attr.Type {
@@ -82,7 +82,7 @@ func appendUnknown(b, attrs []byte) []byte {
 	return b
 }
 
-// normalElementData adds data in the order in which we write it.
+// normalElementData adds data in the order in which appendData and appendGoto write it.
 func normalElementData(b, attrs []byte) []byte {
 	b, mark := netlink.Nest(b, unix.NFTA_SET_ELEM_DATA)
 	for attr := range netlink.Attrs(attrs) {
@@ -95,7 +95,7 @@ func normalElementData(b, attrs []byte) []byte {
 	return netlink.End(b, mark)
 }
 
-// normalVerdict adds what appendVerdict adds for the same verdict.
+// normalVerdict adds the same bytes as rules.Verdict.Append for the same verdict.
 func normalVerdict(b, attrs []byte) []byte {
 	b, mark := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
 	code := netlink.Find(attrs, unix.NFTA_VERDICT_CODE).Uint32()

@@ -18,7 +18,7 @@ func PreserveChains(family service.Family) (chains []rules.Chain) {
 		{"input", natAt(unix.NF_INET_LOCAL_IN, prioritySNAT)},
 		{"postrouting", natAt(unix.NF_INET_POST_ROUTING, prioritySNAT)},
 	} {
-		// The kernel tracks connections as long as a rule asks for their state.
+		// The kernel tracks connections as long as a rule reads their state.
 		chains = append(chains, newBaseChain(at.name, at.base).add(newRule(dialects[family]).translated()).Chain)
 	}
 	return chains

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// rule builds one rule. It uses registers as nft 1.0.6 does, so that nft's output of a rule is the same rule.
+// rule builds one rule. It uses the same registers as nft 1.0.6, so that loading nft's output gives the same rule.
 type rule struct {
 	rules.Rule
 	d *dialect
@@ -36,7 +36,7 @@ func (r *rule) next(size int) uint32 {
 	return to
 }
 
-// firstRegister is the register of what was loaded first.
+// firstRegister is the register of the first loaded value.
 var firstRegister = rules.Register(0)
 
 // load puts a field into the next register.
@@ -89,7 +89,7 @@ func (r *rule) numbered(modulus int, by service.Balancing, seed uint32) *rule {
 	if !by.Hashes() {
 		return r.expr(&rules.Number{To: to, Modulus: uint32(modulus), InTurn: by == service.RoundRobin})
 	}
-	const apart = 4 // words that nft leaves between the key and what it hashes
+	const apart = 4 // words that nft leaves between the key and the hashed fields
 	key, first := r.word, r.word+apart
 	r.word = first
 	r.load(fieldSaddr)
@@ -101,7 +101,7 @@ func (r *rule) numbered(modulus int, by service.Balancing, seed uint32) *rule {
 	return r.expr(&rules.Hash{From: rules.Register(first), To: to, Size: uint32(size), Modulus: uint32(modulus), Seed: seed})
 }
 
-// in goes on if the loaded value is in a set, or, negated, if it is not.
+// in continues if the loaded value is in a set, or, negated, if it is not.
 func (r *rule) in(set string, negated bool) *rule {
 	return r.expr(&rules.Member{Set: set, From: firstRegister, Inverted: negated}).done()
 }
@@ -122,7 +122,7 @@ func (r *rule) done() *rule {
 	return r
 }
 
-// cmp goes on if the first register has the value, or, negated, another one.
+// cmp continues if the first register has the value, or, negated, another one.
 func (r *rule) cmp(value []byte, negated bool) *rule {
 	op := uint32(unix.NFT_CMP_EQ)
 	if negated {
@@ -136,7 +136,7 @@ func (r *rule) bitwise(mask, flip []byte) *rule {
 	return r.expr(&rules.Bitwise{From: firstRegister, To: firstRegister, Mask: string(mask), Flip: string(flip)})
 }
 
-// within goes on if an address of the packet is in a prefix, or, negated, if it is not.
+// within continues if an address of the packet is in a prefix, or, negated, if it is not.
 // Whole bytes need no mask.
 func (r *rule) within(f field, prefix netip.Prefix, negated bool) *rule {
 	d := r.d
@@ -156,8 +156,8 @@ func (r *rule) within(f field, prefix netip.Prefix, negated bool) *rule {
 		bitwise(mask, make([]byte, d.AddrBytes)).cmp(addr, negated)
 }
 
-// from goes on if the packet came in through an interface, or, negated, through another one.
-// A trailing "+" matches any name that begins so.
+// from continues if the packet came in through an interface, or, negated, through another one.
+// A trailing "+" makes the name a prefix.
 func (r *rule) from(name string, negated bool) *rule {
 	if prefix, any := cutPlus(name); any {
 		return r.meta(unix.NFT_META_IIFNAME).cmp([]byte(prefix), negated)
@@ -174,7 +174,7 @@ func cutPlus(name string) (prefix string, any bool) {
 	return name, false
 }
 
-// local goes on if an address of the packet belongs to this node, or, negated, if it does not.
+// local continues if an address of the packet belongs to this node, or, negated, if it does not.
 func (r *rule) local(f field, negated bool) *rule {
 	which := uint32(unix.NFTA_FIB_F_DADDR)
 	if f == fieldSaddr {
@@ -186,33 +186,33 @@ func (r *rule) local(f field, negated bool) *rule {
 
 func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// translated goes on if the connection has another destination than its sender asked for.
+// translated continues if the destination of the connection was translated.
 func (r *rule) translated() *rule { return r.status(rules.StatusDNAT) }
 
-// confirmed goes on if an earlier packet of the connection has passed all rules. The kernel asks
-// chains of type nat about such a connection only if there were none then, and does not translate it.
+// confirmed continues if an earlier packet of the connection passed all rules. The kernel calls chains of
+// type nat for such a connection only if there were none at that time, and does not translate it.
 func (r *rule) confirmed() *rule { return r.status(rules.StatusConfirmed) }
 
-// status goes on if the connection has one of the bits.
+// status continues if the connection has one of the bits.
 func (r *rule) status(bits uint32) *rule {
 	return r.expr(&rules.Conn{To: firstRegister, Key: unix.NFT_CT_STATUS}).has(bits)
 }
 
-// established goes on if packets of the connection were seen in both directions.
+// established continues if conntrack has seen packets of the connection in both directions.
 func (r *rule) established() *rule {
 	return r.expr(&rules.Conn{To: firstRegister, Key: unix.NFT_CT_STATE}).has(rules.StateEstablished)
 }
 
-// asked loads the address that the sender of the connection asked for. The header may already have
-// another one.
+// asked loads the original destination address of the connection. The packet's header may already
+// have a translated one.
 func (r *rule) asked() *rule {
 	return r.expr(&rules.ConnOriginal{To: r.next(r.d.AddrBytes), Key: r.d.OriginalDaddr})
 }
 
-// marked goes on if a bit of the packet's mark is set.
+// marked continues if a bit of the packet's mark is set.
 func (r *rule) marked(mark uint32) *rule { return r.meta(unix.NFT_META_MARK).has(mark) }
 
-// has goes on if one of the bits is set in the first register.
+// has continues if one of the bits is set in the first register.
 func (r *rule) has(bits uint32) *rule {
 	return r.bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
 }
@@ -240,8 +240,8 @@ func (r *rule) leave() *rule            { return r.verdict(rules.Return, "") }
 // reject answers with the family's "port unreachable".
 func (r *rule) reject() *rule { return r.expr(&rules.Reject{Code: r.d.PortUnreachable}) }
 
-// reset answers a TCP packet with a reset, without a limit. The kernel limits how many ICMP messages a peer
-// gets.
+// reset answers a TCP packet with a reset. Unlike for the ICMP messages of reject, the kernel has no rate limit
+// for resets.
 func (r *rule) reset() *rule { return r.expr(&rules.Reset{}) }
 
 // masquerade gives the packet a source address of this node and a random port.
@@ -259,8 +259,8 @@ func (r *rule) dnatBy(name string) *rule {
 // offload moves the connection to a flowtable.
 func (r *rule) offload(flowtable string) *rule { return r.expr(&rules.Offload{Flowtable: flowtable}) }
 
-// readdress replaces the packet's destination address by the data of a map for the loaded
-// value. It corrects the checksums that cover the address.
+// readdress replaces the packet's destination address by the data of a map for the loaded value,
+// and corrects the checksums that cover the address.
 func (r *rule) readdress(name string) *rule {
 	const checksumAt = 10 // of IPv4's header; that of IPv6 has none
 	d := r.d
@@ -274,17 +274,17 @@ func (r *rule) readdress(name string) *rule {
 	return r.mapped(name).expr(&write).done()
 }
 
-// count counts the packets that get here.
+// count counts the packets that reach this expression.
 func (r *rule) count() *rule { return r.expr(&rules.Counter{}) }
 
-// remember maps the packet's source to its destination for a time, which starts again with
-// each packet. The data of an element that exists stays.
+// remember maps the packet's source to its destination for a time, which restarts with each
+// packet. The data of an existing element does not change.
 func (r *rule) remember(clients string, milliseconds uint64) *rule {
 	return r.dynset(rules.Dynset{Set: clients, Op: unix.NFT_DYNSET_OP_UPDATE, Milliseconds: milliseconds})
 }
 
-// account notes the client and the frontend in a set for a time, which starts again with each packet. If
-// the set is full, the rule ends here.
+// account adds the client and the frontend to a set for a time, which restarts with each packet. If the
+// set is full, the rule ends here.
 func (r *rule) account(memory string, milliseconds uint64) *rule {
 	return r.fields([]field{fieldSaddr}).asked().load(fieldProtocol).load(fieldPort).
 		expr(&rules.Dynset{Set: memory, Op: unix.NFT_DYNSET_OP_UPDATE, Key: firstRegister, Milliseconds: milliseconds}).done()
@@ -295,8 +295,8 @@ func (r *rule) forget(clients string) *rule {
 	return r.dynset(rules.Dynset{Set: clients, Op: rules.DynsetDelete})
 }
 
-// dynset changes a map of the packet's source to its destination. The data has a whole
-// register, as with nft.
+// dynset changes a map from the packet's source to its destination. The data has a separate
+// register of 16 bytes, as with nft.
 func (r *rule) dynset(change rules.Dynset) *rule {
 	const dataWord = 4
 	r.fields([]field{fieldSaddr})

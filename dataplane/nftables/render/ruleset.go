@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Ruleset returns objects as rules that a packet can follow. local reports whether an address is the node's own.
-// An element whose set is missing is an error.
+// Ruleset returns objects as a ruleset that can be evaluated for a packet. local reports whether an address is the
+// node's own. Ruleset returns an error for an element whose set is missing.
 func Ruleset(family service.Family, objects []dataplane.Object, local func(netip.Addr) bool) (*rules.Ruleset, error) {
 	set := &rules.Ruleset{Family: family, Chains: make(map[string]*rules.Chain), Sets: make(map[string]*rules.Set), Local: local}
 	for i := range objects {

@@ -24,18 +24,18 @@ type set struct {
 	verdict bool
 	// ranges lets the last field of a key be a range.
 	ranges bool
-	// remembers is how many elements it has at most if rules add clients to it, for a time. It is 0 for
-	// other sets.
+	// remembers is the largest number of elements of a set to which rules add clients, for a time. It is 0
+	// for other sets.
 	remembers uint32
 	// counts gives each element a counter of the packets that find it (Linux 5.7).
 	counts bool
-	// role is what the elements of a shared set are to a frontend.
+	// role is how the elements of a shared set relate to a frontend.
 	role role
 }
 
-// clientsMax is how many clients of a list of endpoints are remembered, and how many of all lists that
-// share a ledger of clients (see memorySet). Further ones have no affinity. The kernel takes the lower
-// 16 bits as a hint of what to allocate initially.
+// clientsMax is how many clients are remembered for a list of endpoints, and how many for all lists
+// that share one of the sets setMemories. Further clients have no affinity. The kernel uses the lower
+// 16 bits as a hint for its initial allocation.
 const clientsMax = 1 << 18
 
 // flagConcat is NFT_SET_CONCAT: each field is a separate range (Linux 5.6).
@@ -85,16 +85,16 @@ var (
 	setAllowed            = set{key: sourceKey, ranges: true, role: ofFrontend}.named("allowed-sources")
 	setDenied             = set{key: sourceKey, ranges: true, role: ofFrontend}.named("denied-sources")
 	setNodePortDenied     = set{key: nodePortSourceKey, ranges: true, role: ofFrontend}.named("nodeport-denied-sources")
-	// setMemories bound what a node remembers of clients. They have an element for each client of a
-	// frontend whose affinity belongs to them, and a client that finds no place is not remembered.
-	// The key is the client and the frontend: what is in any map of clients is in one of them as well.
+	// setMemories limit the clients that a node remembers. They have an element for each client of
+	// each of their frontends with affinity. If a set is full, a new client is not remembered. The key is
+	// the client and the frontend: each entry of a map of clients is also in one of these sets.
 	setMemories = set{key: hairpinKey, remembers: clientsMax, role: shared}.named("remembered")
 )
 
-// endpointMaps are the maps that a packet takes its endpoint from.
+// endpointMaps are the maps from which rules choose an endpoint.
 type endpointMaps struct{ cluster, local, nodePortCluster, nodePortLocal, targets set }
 
-// plainMaps are those of a node that does not count by endpoint, and countingMaps those of one that does.
+// plainMaps are the maps of a node that does not count by endpoint, countingMaps those of a node that does.
 // Their definitions differ, and therefore their names.
 var (
 	plainMaps    = &endpointMaps{mapCluster, mapLocal, mapNodePortCluster, mapNodePortLocal, targetsMaps}
@@ -122,7 +122,7 @@ func (m *endpointMaps) clusterOf(shard string) string {
 	return m.cluster.of(shard).name
 }
 
-// nodeSets are the shared sets that every node has. Memories divide one.
+// nodeSets are the shared sets that every node has. setMemories is divided by memories.
 var nodeSets = func() []set {
 	all := []set{
 		mapFrontends, mapNodePorts, setAdmitted, setNodePortAdmitted, setNoEndpoints, setNoLocal,
@@ -135,7 +135,7 @@ var nodeSets = func() []set {
 	return all
 }()
 
-// sharedSets are all shared sets. A node has the maps of one kind.
+// sharedSets are all shared sets. A node has either plainMaps or countingMaps.
 var sharedSets = slices.Concat(nodeSets, plainMaps.shared(), countingMaps.shared())
 
 func init() {
@@ -146,14 +146,14 @@ func init() {
 	}
 }
 
-// The containers of elements and what their elements refer to, allocated once.
+// The containers of elements and the references of their elements, allocated once.
 var (
 	containers = map[string]string{}
 	setLinks   = map[string]*dataplane.Links{}
 )
 
-// The sets of a service port with affinity, by what their names begin with; see affinity.go. The
-// elements of clients-… have their own timeouts, so that a new timeout does not redefine the map.
+// The sets of a service port with affinity, whose names begin with these; see affinity.go. Each
+// element of clients-… has a timeout, so that a changed timeout does not redefine the map.
 var (
 	clientsMaps = set{key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: clientsMax}.named("clients")
 	targetsMaps = set{key: []field{fieldDaddr}, data: endpointOf}.named("targets")
@@ -169,10 +169,10 @@ func clientsMap(chain string) set { return clientsMaps.of(chain) }
 func slotsMap(chain string) set   { return slotsMaps.of(chain) }
 func liveSet(chain string) set    { return liveSets.of(chain) }
 
-// The kernel cannot redefine a set. So a name has a digest of the definition in both families:
-// another definition, by another release, is another set. The plan adds the one that is wanted, makes
-// the rules refer to it and deletes the other one, as it does with any object. kube-proxy uses no
-// such names.
+// The kernel cannot redefine a set. A name therefore contains a digest of the definition in both
+// families: if another release defines a set differently, that is another set. The plan adds the new
+// set, makes the rules refer to it and deletes the old one, as it does with any object. kube-proxy
+// uses no such names.
 
 // named returns the set with a name that begins with a word and the digest of its definition. SetName
 // returns that name.
@@ -182,7 +182,7 @@ func (s set) named(word string) set {
 	return s
 }
 
-// counting returns a set whose elements have counters, under a name of its definition.
+// counting returns a set whose elements have counters, with the digest of its definition in the name.
 func (s set) counting(word string) set {
 	s.counts = true
 	return s.digested(word)
@@ -195,17 +195,17 @@ func (s set) digested(word string) set {
 	return s
 }
 
-// of returns a set of the same definition. The rest ends its name.
+// of returns a set with the same definition, and with rest at the end of its name.
 func (s set) of(rest string) set {
 	s.name += "-" + rest
 	return s
 }
 
-// SetName returns the name of a set or map by the word that it begins with, such as "frontends". Of
-// several of one definition, it is what all their names begin with.
+// SetName returns the name of a set or map by the word with which it begins, such as "frontends". If
+// several sets have the same definition, it returns the beginning of all their names.
 func SetName(word string) string { return names[word] }
 
-// names are what SetName returns.
+// names are the results of SetName.
 var names = map[string]string{}
 
 // object returns the set's object.
@@ -243,7 +243,7 @@ func (s set) body(d *dialect) []byte {
 	return b
 }
 
-// appendCounter adds the expression of which each element gets a copy.
+// appendCounter adds the counter expression; the kernel gives each element a copy.
 func appendCounter(b []byte) []byte {
 	b, mark := netlink.Nest(b, setExpr)
 	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
@@ -265,7 +265,7 @@ func (s set) flags() uint32 {
 	return flags
 }
 
-// description adds what the kernel chooses the set's algorithm by.
+// description adds the attributes by which the kernel chooses the set's algorithm.
 func (s set) description(b []byte, d *dialect) []byte {
 	if s.remembers > 0 {
 		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, s.remembers)
@@ -293,8 +293,8 @@ func unpadded(d *dialect, f field) int {
 	}
 }
 
-// userData returns what nft 1.0.6 stores with such a set and needs to list it. For a map of
-// verdicts there are no expressions: nft 0.9.8 crashes on those with any command.
+// userData returns the data that nft 1.0.6 stores with such a set and needs to list it. A map of verdicts
+// has no expressions there, because nft 0.9.8 would crash on them with any command.
 func (s set) userData(d *dialect) []byte {
 	const (
 		keyByteOrder, dataByteOrder = 0, 1
@@ -346,9 +346,9 @@ func definition(name string) (set, error) {
 	return set{}, fmt.Errorf("%q is not a set of Sluice", name)
 }
 
-// FoundSet returns the object of a set that the kernel has. A name of ours stands for the definition:
-// another kernel may describe the set in another form, and each release of nft that loads a set
-// writes other user data. A set of another name is never wanted.
+// FoundSet returns the object of a set in the kernel. One of Sluice's names identifies the definition:
+// another kernel may describe the set in another form, and each release of nft that loads a set writes
+// different user data. A set with any other name is never desired.
 func FoundSet(family service.Family, name string) dataplane.Object {
 	s, err := definition(name)
 	if err != nil {
@@ -357,7 +357,7 @@ func FoundSet(family service.Family, name string) dataplane.Object {
 	return ownedObject(setID(name), s.body(dialects[family]))
 }
 
-// HasElements reports whether a set's elements are objects of ours.
+// HasElements reports whether a set's elements are objects. Those that rules add are not.
 func HasElements(set string) bool {
 	s, err := definition(set)
 	return err == nil && s.remembers == 0
@@ -389,9 +389,9 @@ func (f field) bytes(d *dialect) int {
 	return registerBytes
 }
 
-// typeMark is nft's number of the type of packet marks, which we write for a slot. The kernel ignores
-// it. An integer has no implied size: nft 0.9.8 aborts when it sorts keys that end in one. Later
-// releases of nft go by the user data.
+// typeMark is nft's number for the type of packet marks, which a slot is given. The kernel ignores it. An
+// integer would have no implied size, and nft 0.9.8 aborts when it sorts keys that end in one. Later
+// releases of nft use the user data instead.
 const typeMark = 19
 
 // keyBytes returns the size of a key of several fields.
@@ -413,7 +413,7 @@ func nftType(d *dialect, fields []field) uint32 {
 	return packed
 }
 
-// The parts of keys and data, padded as the kernel's registers hold them.
+// The parts of keys and data, padded as in the kernel's registers.
 
 func appendAddr(b []byte, a netip.Addr) []byte {
 	if a.Is4() {
@@ -434,7 +434,7 @@ func appendSlot(b []byte, slot int) []byte {
 	return binary.NativeEndian.AppendUint32(b, uint32(slot))
 }
 
-// typeofExpr returns what nft 1.0.6 keeps in a set's user data about one field, so that it
+// typeofExpr returns nft 1.0.6's description of one field in a set's user data, with which it
 // can print "typeof ip daddr . meta l4proto". The kernel ignores it. The numbers are nft's
 // for expression types, headers and header fields.
 func (f field) typeofExpr(d *dialect) []byte {
@@ -458,7 +458,7 @@ func (f field) typeofExpr(d *dialect) []byte {
 	}
 }
 
-// typeofFields returns the same for a concatenation, or for a single field by itself.
+// typeofFields returns the description of a concatenation, or of a single field.
 func typeofFields(d *dialect, fields []field) []byte {
 	if len(fields) == 1 {
 		return fields[0].typeofExpr(d)

@@ -29,10 +29,10 @@ func Statements(transaction iter.Seq[netlink.Message]) string {
 	return out.String()
 }
 
-// nouns are what messages are about. There are three messages for each: the first adds it, and the last deletes it.
+// nouns are the objects of messages. There are three messages for each: the first adds it, and the last deletes it.
 var nouns = [...]string{"table", "chain", "rule", "set", "element"}
 
-// statement prints one message. With an error, the text is for a reader.
+// statement prints one message. With an error, the text is a description and not a statement.
 func statement(m netlink.Message) (text string, err error) {
 	n, _ := m.Netfilter(unix.NFNL_SUBSYS_NFTABLES)
 	at := slices.IndexFunc(dialects[:], func(d *dialect) bool { return d.Protocol == n.Family })
@@ -85,7 +85,7 @@ func tableLines(attrs []byte) (lines []string) {
 	return lines
 }
 
-// elementsText prints a list of elements in braces. An element without a body is its key.
+// elementsText prints a list of elements in braces. Of an element without a body it prints the key.
 func elementsText(d *dialect, set string, list []byte) (string, error) {
 	var texts []string
 	var without error

@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Text prints objects as rules for "nft -f", which produces what the writer produces from the
-// objects. The objects must include the table and the definition of each set that has
-// elements. An object that the renderer does not make is an error.
+// Text prints objects as rules for "nft -f", with the same result as writing the objects. They
+// must include the table and the definition of each set that has elements. Text returns an error
+// for an object that the renderer does not render.
 func Text(family service.Family, objects []dataplane.Object) (string, error) {
 	d := dialects[family]
 	sorted := slices.Clone(objects)
@@ -55,8 +55,8 @@ func Text(family service.Family, objects []dataplane.Object) (string, error) {
 	return fmt.Sprintf("table %s %s {\n\tcomment %q\n%s%s}\n", d.Name, TableName, TableComment, blocks[ContainerSet], blocks[ContainerChain]), nil
 }
 
-// definitionText returns nft's word for a chain or a set, and the lines between its braces. With an error, the lines are
-// for a reader.
+// definitionText returns nft's keyword for a chain or a set, and the lines between its braces. With an error, the lines
+// are a description.
 func definitionText(d *dialect, o *dataplane.Object) (word string, lines []string, err error) {
 	if o.ID.Container == ContainerSet {
 		return setLines(d, o.ID.Name, o.Body)
@@ -65,7 +65,7 @@ func definitionText(d *dialect, o *dataplane.Object) (word string, lines []strin
 	return ContainerChain, lines, err
 }
 
-// setLines prints the definition of a set, with which its attributes have to end.
+// setLines prints the definition of a set, if the attributes end with the definition for its name.
 func setLines(d *dialect, name, attrs string) (word string, lines []string, err error) {
 	s, err := definition(name)
 	if err == nil && !strings.HasSuffix(attrs, string(s.body(d))) {
@@ -93,7 +93,7 @@ func setLines(d *dialect, name, attrs string) (word string, lines []string, err 
 	return word, lines, nil
 }
 
-// chainLines prints where a chain is called, and its rules. The error is about the first rule without a text.
+// chainLines prints the hook of a chain, if any, and its rules. The error is about the first rule without a text.
 func chainLines(d *dialect, o *dataplane.Object) (lines []string, err error) {
 	c := rules.DecodeChain(o.ID.Name, []byte(o.Body))
 	if c.Base != nil {
@@ -106,7 +106,7 @@ func chainLines(d *dialect, o *dataplane.Object) (lines []string, err error) {
 	return lines, err
 }
 
-// ruleText prints a rule. With an error, the text is for a reader.
+// ruleText prints a rule. With an error, the text is a description.
 func ruleText(d *dialect, r *rules.Rule) (string, error) {
 	text, err := r.Text(d.Family)
 	if err != nil {
@@ -140,7 +140,7 @@ func joined(fields []field, names map[field]string) string {
 	return strings.Join(texts, " . ")
 }
 
-// elementText prints one element of a set. With an error, the text is for a reader.
+// elementText prints one element of a set. With an error, the text is a description.
 func elementText(d *dialect, name string, o *dataplane.Object) (text string, err error) {
 	s, err := definition(name)
 	if err == nil {
@@ -210,7 +210,7 @@ func fieldsText(d *dialect, fields []field, b []byte) (string, error) {
 	return strings.Join(texts, " . "), nil
 }
 
-// ElementText prints one element of a set or map. One without a body is its key, as "nft delete element" takes it.
+// ElementText prints one element of a set or map: without a body only the key, as for "nft delete element".
 func ElementText(family service.Family, element *dataplane.Object) (string, error) {
 	name, ok := SetOf(element.ID.Container)
 	if !ok {
@@ -227,14 +227,14 @@ func ElementID(set, key string) dataplane.ID {
 // IsClientsMap reports whether a map of this name remembers clients.
 func IsClientsMap(name string) bool { return strings.HasPrefix(name, clientsMaps.name+"-") }
 
-// AffinityEntry is what a map of clients holds of a client.
+// AffinityEntry is the entry of a client in a map of clients.
 type AffinityEntry struct {
-	// Endpoint stands for the endpoint; it is the element's data.
+	// Endpoint identifies the endpoint; it is the element's data.
 	Endpoint netip.Addr
-	// Left is for how much longer.
+	// Left is the time until the entry expires.
 	Left time.Duration
 }
 
-// IsLiveSet reports whether a set of this name has the endpoints of a Service with affinity.
-// A client that is known goes on to the one of them that is remembered.
+// IsLiveSet reports whether a set of this name has the endpoints of a Service with affinity. A
+// remembered client keeps its endpoint as long as that is in the set.
 func IsLiveSet(name string) bool { return strings.HasPrefix(name, liveSets.name+"-") }

@@ -9,29 +9,29 @@ import (
 // Chain is a chain with its rules.
 type Chain struct {
 	Name string
-	// Base is nil for a chain that packets reach by a jump alone.
+	// Base is nil for a chain that packets reach only by a jump.
 	Base  *Base
 	Rules []Rule
 }
 
-// Base is where the kernel calls a base chain.
+// Base defines where the kernel calls a base chain.
 type Base struct {
 	Kind     string // "filter" or "nat"
 	Hook     uint32
 	Priority int32
 }
 
-// policyAccept is NF_ACCEPT: a packet that reaches the end of a base chain goes on.
+// policyAccept is NF_ACCEPT: a packet that reaches the end of a base chain continues.
 const policyAccept = 1
 
-// The encoding of a chain is a list of attributes of our own: the attributes of the chain itself, for a base chain,
-// and then those of each rule.
+// The encoding of a chain is a list of attributes that only this package defines: for a base chain one with the
+// attributes of the chain, and then one with the attributes of each rule.
 const (
 	partBase = 1
 	partRule = 2
 )
 
-// Encode returns the chain as bytes. The name is not among them.
+// Encode returns the chain as bytes, without its name.
 func (c *Chain) Encode() []byte {
 	const usual = 512 // bytes
 	to := codec{b: make([]byte, 0, usual)}
@@ -56,7 +56,7 @@ func (h *Base) encode() []byte {
 	return netlink.AppendText(b, unix.NFTA_CHAIN_TYPE, h.Kind)
 }
 
-// FoundChain begins the encoding of a chain that the kernel describes. AddFound adds its rules.
+// FoundChain begins the encoding of a chain as the kernel describes it. AddFound adds its rules.
 func FoundChain(attrs []byte) []byte {
 	hooked := netlink.Find(attrs, unix.NFTA_CHAIN_HOOK).Data
 	if hooked == nil {
@@ -73,7 +73,7 @@ func FoundChain(attrs []byte) []byte {
 	return netlink.End(b, base)
 }
 
-// AddFound adds a rule that the kernel describes, in normal form.
+// AddFound adds a rule as the kernel describes it, in normal form.
 func AddFound(chain, attrs []byte) []byte {
 	r := DecodeRule(attrs)
 	b, mark := netlink.Nest(chain, partRule)
@@ -98,7 +98,7 @@ func DecodeChain(name string, body []byte) Chain {
 	return c
 }
 
-// Parts returns the attributes of the chain itself and of each rule, as a message has them.
+// Parts returns the attributes of the chain itself and of each rule, as in messages.
 func Parts(body []byte) (base []byte, rules [][]byte) {
 	for attr := range netlink.Attrs(body) {
 		if attr.Type == partBase {
@@ -119,7 +119,7 @@ const (
 	Return = ^uint32(0) - 4 // NFT_RETURN, -5
 )
 
-// Append appends the verdict as data of a register or of an element.
+// Append appends the verdict as the data of a register or of an element.
 func (e *Verdict) Append(b []byte) []byte {
 	b, mark := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
 	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, e.Code)
@@ -129,7 +129,7 @@ func (e *Verdict) Append(b []byte) []byte {
 	return netlink.End(b, mark)
 }
 
-// VerdictIn returns the verdict in data of an element; false if there is none.
+// VerdictIn returns the verdict in the data of an element; false if there is none.
 func VerdictIn(data []byte) (Verdict, bool) {
 	attrs := netlink.Find(data, unix.NFTA_DATA_VERDICT).Data
 	return Verdict{

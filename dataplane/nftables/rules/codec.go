@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// codec visits the attributes of an expression in ascending order. It appends them to b, or it fills them from
-// the given ones. So one description of an expression serves both directions.
+// codec visits the attributes of an expression in ascending order. It appends them to b, or it sets them from the
+// given ones. The same description of an expression therefore serves both directions.
 type codec struct {
 	decoding bool
 	b        []byte
@@ -38,7 +38,7 @@ func (c *codec) take(kind uint16) (data []byte, ok bool) {
 	return data, true
 }
 
-// need is take for an attribute that must be there. Size 0 stands for any.
+// need is take for an attribute that must exist. Size 0 means any size.
 func (c *codec) need(kind uint16, size int) netlink.Attr {
 	data, ok := c.take(kind)
 	if !ok || size > 0 && len(data) != size {
@@ -47,7 +47,7 @@ func (c *codec) need(kind uint16, size int) netlink.Attr {
 	return netlink.Attr{Type: kind, Data: data}
 }
 
-// uint32 is a number that the expression must have.
+// uint32 visits a number that the expression must have.
 func (c *codec) uint32(kind uint16, n *uint32) {
 	if !c.decoding {
 		c.b = netlink.AppendUint32(c.b, kind, *n)
@@ -56,7 +56,7 @@ func (c *codec) uint32(kind uint16, n *uint32) {
 	*n = c.need(kind, 4).Uint32()
 }
 
-// optional is a number that means nothing if it is 0.
+// optional visits a number that is omitted if it is 0.
 func (c *codec) optional(kind uint16, n *uint32) {
 	if !c.decoding && *n != 0 || c.decoding && c.has(kind) {
 		c.uint32(kind, n)
@@ -77,14 +77,14 @@ func (c *codec) has(kind uint16) bool {
 	return slices.ContainsFunc(c.given, func(a netlink.Attr) bool { return a.Type == kind })
 }
 
-// constant is a number that all such expressions have.
+// constant visits a number that is the same in all expressions of a type.
 func (c *codec) constant(kind uint16, want uint32) {
 	got := want
 	c.uint32(kind, &got)
 	c.failed = c.failed || got != want
 }
 
-// byte is a number of one byte.
+// byte visits a number of one byte.
 func (c *codec) byte(kind uint16, n *byte) {
 	if !c.decoding {
 		c.b = netlink.AppendUint8(c.b, kind, *n)
@@ -93,7 +93,7 @@ func (c *codec) byte(kind uint16, n *byte) {
 	*n = c.need(kind, 1).Uint8()
 }
 
-// implied is a number that the kernel adds and that follows from the others.
+// implied visits a number that the kernel adds, and that follows from the other attributes.
 func (c *codec) implied(kind uint16, follows func(n uint32) bool) {
 	if data, ok := c.take(kind); ok {
 		c.failed = c.failed || len(data) != 4 || !follows(netlink.Attr{Data: data}.Uint32())
@@ -102,7 +102,7 @@ func (c *codec) implied(kind uint16, follows func(n uint32) bool) {
 
 func zero(n uint32) bool { return n == 0 }
 
-// text is a name.
+// text visits a name.
 func (c *codec) text(kind uint16, text *string) {
 	if !c.decoding {
 		c.b = netlink.AppendText(c.b, kind, *text)
@@ -111,7 +111,7 @@ func (c *codec) text(kind uint16, text *string) {
 	*text = c.need(kind, 0).Text()
 }
 
-// value is the value of a register.
+// value visits the value of a register.
 func (c *codec) value(kind uint16, value *string) {
 	if !c.decoding {
 		mark := c.nest(kind)
@@ -124,7 +124,7 @@ func (c *codec) value(kind uint16, value *string) {
 	c.failed = c.failed || nested.failed || len(nested.given) > 0
 }
 
-// verdict is a verdict with its chain, if it has one.
+// verdict visits a verdict with its chain, if it has one.
 func (c *codec) verdict(kind uint16, v *Verdict) {
 	if !c.decoding {
 		mark := c.nest(kind)

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/slots"
 )
 
-// registers are what the expressions of one rule hand to each other.
+// registers are the state that the expressions of one rule pass on to the next.
 type registers struct {
 	data [registerBytes]byte
-	// found is the last element that a look-up found, in a set; nil for none.
+	// found is the last element that a lookup found, and set its set; nil for none.
 	found *Element
 	set   string
 }
@@ -37,15 +37,15 @@ func (r *registers) load(register uint32, size int) ([]byte, error) {
 	return r.data[at : at+size], nil
 }
 
-// result is what an expression did.
+// result is the result of an expression.
 type result struct {
-	// mismatch ends the rule. verdict ends it and decides.
+	// mismatch ends the rule. verdict ends the rule with a verdict.
 	mismatch bool
 	verdict  *Verdict
 }
 
-// eval runs one expression, except those of which any number can come; see walk.drawn. An error means that the
-// evaluation does not know it.
+// eval evaluates one expression, except those that can return any number; see walk.drawn. It returns an error for
+// an unsupported expression.
 func (w *walk) eval(e Expr, s *state, r *registers) (result, error) {
 	switch e := e.(type) {
 	case *Load, *Meta, *Conn, *ConnOriginal, *Fib:
@@ -71,7 +71,7 @@ func (w *walk) eval(e Expr, s *state, r *registers) (result, error) {
 	case *Counter:
 		return result{}, nil
 	case *Dynset:
-		return result{}, nil // no rule of ours looks up what the same packet has added or removed
+		return result{}, nil // no rule of Sluice looks up an element that the same packet added or removed
 	default:
 		return w.act(e, s, r)
 	}
@@ -137,7 +137,7 @@ func (w *walk) payload(e *Load, s *state) ([]byte, error) {
 	return nil, unknown(e)
 }
 
-// status returns the bits of the connection, which is a new one.
+// status returns the status bits of the connection, which is new.
 func (s *state) status() uint32 {
 	if s.translated {
 		return StatusDNAT
@@ -177,7 +177,7 @@ func (r *registers) compare(e *Compare) (result, error) {
 	return result{mismatch: (string(value) == e.Value) != (e.Op == unix.NFT_CMP_EQ)}, err
 }
 
-// lookup runs the three expressions that look a key up.
+// lookup evaluates the three expressions that look up a key.
 func (w *walk) lookup(e Expr, r *registers) (result, error) {
 	var name string
 	var from, to uint32
@@ -214,7 +214,7 @@ func (w *walk) lookup(e Expr, r *registers) (result, error) {
 	return result{}, err
 }
 
-// act runs an expression that changes the packet.
+// act evaluates an expression that changes the packet.
 func (w *walk) act(e Expr, s *state, r *registers) (result, error) {
 	accepted := result{verdict: &Verdict{Code: Accept}}
 	switch e := e.(type) {

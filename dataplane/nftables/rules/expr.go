@@ -2,7 +2,7 @@ package rules
 
 import "golang.org/x/sys/unix"
 
-// Expr is an expression of a rule. The types of this file are all there are.
+// Expr is an expression of a rule. This file has all its types.
 type Expr interface {
 	// name is the kernel's name of the expression.
 	name() string
@@ -28,7 +28,7 @@ type (
 	Conn struct{ To, Key uint32 }
 	// ConnOriginal loads a property of the connection in the direction of its first packet.
 	ConnOriginal struct{ To, Key uint32 }
-	// Fib loads the result of a routing look-up.
+	// Fib loads the result of a routing lookup.
 	Fib struct{ To, Result, Flags uint32 }
 	// Number loads a number below the modulus: a random one, or the next one for each packet.
 	Number struct {
@@ -42,7 +42,7 @@ type (
 		From, To   uint32
 		Mask, Flip string
 	}
-	// Compare matches if a register compares with a value.
+	// Compare matches if the comparison Op of a register with a value is true.
 	Compare struct {
 		From, Op uint32
 		Value    string
@@ -87,13 +87,13 @@ type (
 	Reset struct{}
 	// Offload adds the connection to a flowtable.
 	Offload struct{ Flowtable string }
-	// Counter counts the packets that reach it. What it has counted is no part of the rule.
+	// Counter counts the packets that reach it. Its counts are not part of the rule.
 	Counter struct{}
-	// Unknown is an expression that none of the others describes, with its attributes as they were found.
+	// Unknown is an expression that no other type describes, with its attributes as they were found.
 	Unknown struct{ Name, Attrs string }
 )
 
-// candidates returns the expressions that have a name, empty.
+// candidates returns an empty expression of each type with a name.
 func candidates(name string) []Expr {
 	switch name {
 	case "payload":

@@ -6,22 +6,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Header is what differs between the families in rules.
+// Header has the differences between the rules of the two families.
 type Header struct {
 	Family service.Family
-	// Name is nft's name of the family and of its header.
+	// Name is nft's name of the family and of its packet header.
 	Name string
 	// Protocol is NFPROTO_IPV4 or NFPROTO_IPV6.
 	Protocol uint8
 	// AddrBytes is the size of an address. Saddr and Daddr are offsets in the header.
 	AddrBytes, Saddr, Daddr int
-	// PortUnreachable is the ICMP code.
+	// PortUnreachable is the ICMP code for it.
 	PortUnreachable byte
 	// OriginalDaddr is NFT_CT_DST_IP or NFT_CT_DST_IP6 (Linux 4.17).
 	OriginalDaddr uint32
 }
 
-// Headers are those of both families.
+// Headers has the Header of each family.
 var Headers = service.PerFamily[Header]{
 	service.IPv4: {
 		Family: service.IPv4, Name: "ip", Protocol: unix.NFPROTO_IPV4, AddrBytes: 4, Saddr: 12, Daddr: 16, PortUnreachable: 3, OriginalDaddr: 20,
@@ -65,7 +65,7 @@ const (
 	StatusDNAT      = 1 << 5 // IPS_DST_NAT
 )
 
-// StateEstablished is the bit of the state of a connection whose answer was seen
+// StateEstablished is the state bit of a connection after its first reply
 // (NF_CT_STATE_BIT(IP_CT_ESTABLISHED)).
 const StateEstablished = 1 << 1
 

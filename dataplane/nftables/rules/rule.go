@@ -1,10 +1,10 @@
-// Package rules holds rules of nf_tables as data. A [Rule] is a list of expressions of a small closed set.
-// Everything else is a fold over that list: [Rule.Encode] and [DecodeRule] convert it to and from the bytes of
-// netlink, [Rule.Text] prints it as nft does, [Rule.References] lists the sets and chains that it names, and
+// Package rules represents nf_tables rules as data. A [Rule] is a list of expressions of a small closed set of
+// types. Everything else is computed from that list: [Rule.Encode] and [DecodeRule] convert it to and from the bytes
+// of netlink, [Rule.Text] prints it as nft does, [Rule.References] lists the sets and chains that it names, and
 // [Ruleset.Outcomes] follows a packet through the rules of a table (docs/adr/0043-rules-are-data.md).
 //
-// An expression of another program or of another kernel is [Unknown]: it is encoded as it was found, and
-// it has neither a text nor an outcome.
+// An expression that only other programs or other kernels use is [Unknown]: it is encoded as it was found, and has
+// neither a text nor an outcome.
 package rules
 
 import (
@@ -23,7 +23,7 @@ type Rule struct {
 }
 
 // Encode appends the attributes of the rule in normal form: attributes ascend, and attributes that follow from the
-// others are omitted. So two rules with the same bytes are the same rule.
+// others are omitted. Equal rules therefore have the same bytes.
 func (r *Rule) Encode(b []byte) []byte {
 	c := codec{b: b}
 	r.encode(&c)
@@ -77,8 +77,8 @@ func decodeExpr(name string, data []byte) Expr {
 	return &Unknown{Name: name, Attrs: string(found)}
 }
 
-// isIdle reports whether an expression changes nothing. nft 1.0.6 adds a conversion of the byte order for a
-// protocol number of one byte before a look-up of ranges.
+// isIdle reports whether an expression has no effect. nft 1.0.6 adds such a conversion of the byte order, of a
+// protocol number of one byte, before a lookup of ranges.
 func isIdle(name string, data []byte) bool {
 	size, unit := netlink.Find(data, unix.NFTA_BYTEORDER_LEN).Uint32(), netlink.Find(data, unix.NFTA_BYTEORDER_SIZE).Uint32()
 	return name == "byteorder" && size < unit
@@ -104,10 +104,10 @@ func (r *Rule) References(set, chain func(name string)) {
 	}
 }
 
-// commentMax is nft's limit without the zero at the end.
+// commentMax is nft's limit, without the zero byte at the end.
 const commentMax = 127
 
-// commentKind is the entry of user data that holds a comment, in rules and in elements.
+// commentKind is the kind of the user-data entry with a comment, in rules and in elements.
 const commentKind = 0
 
 // AppendComment appends a comment as an attribute of the given kind.

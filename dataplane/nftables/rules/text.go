@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Text prints the rule in nft's syntax. A rule that has no text here is an error.
+// Text prints the rule in nft's syntax. It returns an error for a rule that it cannot print.
 func (r *Rule) Text(family service.Family) (string, error) {
 	p := &printer{h: &Headers[family]}
 	for _, e := range r.Exprs {
@@ -30,11 +30,11 @@ func (r *Rule) Text(family service.Family) (string, error) {
 	return strings.Join(p.words, " "), nil
 }
 
-// printer tracks what expressions load into registers.
+// printer tracks the values that expressions load into registers.
 type printer struct {
 	h     *Header
 	words []string
-	// loaded is what is in registers and not yet used.
+	// loaded are the values in registers that no expression has used yet.
 	loaded []operand
 	// mapped is the map whose data is in a register, or "".
 	mapped string
@@ -43,10 +43,10 @@ type printer struct {
 // operand is a loaded value.
 type operand struct {
 	text string
-	// to is the register of a part of a header.
+	// to is the register of bytes loaded from a header.
 	to uint32
-	// compared prints a comparison with a value; nil if there is none. mask and flip are "" unless the rule
-	// applies them.
+	// compared prints a comparison with a value; nil if comparisons cannot be printed. mask and flip are "" unless
+	// the rule applies them.
 	compared func(o *operand, not, value string) (string, bool)
 	mask     string
 	flip     string
@@ -75,7 +75,7 @@ func (p *printer) takeMapped() (mapped string, err error) {
 	return mapped, nil
 }
 
-// expr prints one expression, or notes what it loads.
+// expr prints one expression, or notes the value that it loads.
 func (p *printer) expr(e Expr) error {
 	switch e := e.(type) {
 	case *Load, *Meta, *Conn, *ConnOriginal, *Fib, *Number:
@@ -190,7 +190,7 @@ func (p *printer) load(e Expr) error {
 	return nil
 }
 
-// hash replaces the operands that are hashed, which were loaded last.
+// hash replaces the hashed operands, which were loaded last.
 func (p *printer) hash(e *Hash) error {
 	first := slices.IndexFunc(p.loaded, func(o operand) bool { return o.to == e.From })
 	if first < 0 {
@@ -238,7 +238,7 @@ func metaOperand(e *Meta) operand {
 	return operand{}
 }
 
-// bits returns the mask of an operand that is compared with no bits; false for another comparison.
+// bits returns the mask of an operand if the comparison tests whether any of its bits is set; false for any other.
 func (o *operand) bits(not, value string) (uint32, bool) {
 	if len(o.mask) != WordBytes || o.flip != zeroWord || value != zeroWord || not == "" {
 		return 0, false
@@ -283,7 +283,7 @@ func localText(o *operand, not, value string) (string, bool) {
 	return o.text + " " + not + "local", ok
 }
 
-// interfaceText prints a name. One that does not fill the register is a prefix of names.
+// interfaceText prints an interface name. A name that does not fill the register is a prefix.
 func interfaceText(o *operand, not, value string) (string, bool) {
 	name := strings.TrimRight(value, "\x00")
 	if len(value) < unix.IFNAMSIZ {
@@ -402,7 +402,7 @@ func (e *Verdict) Text() string {
 	}
 }
 
-// Text prints where the chain is called. The priority is a number because some versions of nft reject names such
+// Text prints the hook and the priority. The priority is a number because some versions of nft reject names such
 // as dstnat on the output hook.
 func (h *Base) Text() string {
 	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", h.Kind, h.HookName(), h.Priority)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Ruleset is the table of one family. Its base chains are of type nat, as all of ours are.
+// Ruleset is the table of one family. All its base chains are of type nat.
 type Ruleset struct {
 	Family service.Family
 	Chains map[string]*Chain
@@ -29,7 +29,7 @@ type Set struct {
 	Elements map[string]*Element
 }
 
-// Element is an element of a set. Data or Verdict is what a map holds.
+// Element is an element of a set. In a map, it has Data or a Verdict.
 type Element struct {
 	Key     string
 	Data    string
@@ -53,7 +53,7 @@ func (s *Set) find(key string) *Element {
 type Packet struct {
 	Src, Dst netip.AddrPort
 	Protocol service.Protocol
-	// AnyPort says that the port of Src is one of many.
+	// AnyPort means that the port of Src is not known.
 	AnyPort bool
 	// In is the interface through which the packet arrived. It is empty for a packet of a process of the node.
 	In string
@@ -63,7 +63,7 @@ type Packet struct {
 type End uint8
 
 const (
-	// Untouched: the packet goes on to its destination.
+	// Untouched: the packet continues to its original destination.
 	Untouched End = iota
 	// Delivered: the packet got another destination.
 	Delivered
@@ -76,12 +76,12 @@ const (
 // Outcome is one way in which a packet can end.
 type Outcome struct {
 	End End
-	// To is the destination in the end. Masqueraded is set if the receiver sees an address of the node.
+	// To is the final destination. Masqueraded is set if the receiver sees an address of the node as the source.
 	To          netip.AddrPort
 	Masqueraded bool
 	// Probability is above 0. Those of all outcomes sum to 1.
 	Probability float64
-	// Steps are the rules that matched on one of the ways to this end.
+	// Steps are the rules that matched on one of the paths to this end.
 	Steps []Step
 }
 
@@ -99,21 +99,21 @@ type Step struct {
 // Hook returns the name of the hook at which the kernel called the rule.
 func (s *Step) Hook() string { return s.Base.HookName() }
 
-// state is a packet on its way. Two ways that lead to the same state are one from there on.
+// state is the state of a packet on its path. Two paths that reach the same state are merged.
 type state struct {
 	dst  netip.AddrPort
 	mark uint32
 	// end is Untouched as long as no rule has stopped the packet.
 	end End
-	// delivered is set once a rule has decided on the destination, and translated if it is another one.
+	// delivered is set once a rule has chosen the destination, and translated if that differs from the original.
 	delivered, translated, masqueraded bool
-	// chain and rule are the next rule, and caller is where to go on after the chain.
+	// chain and rule identify the next rule; caller is where to continue after the chain.
 	chain  *Chain
 	rule   int
 	caller call
 }
 
-// call is a place to return to; depth 0 is none. Our rules nest jumps less deeply than its length.
+// call is the stack of places to return to. Sluice's rules nest fewer than maxDepth jumps.
 type call struct {
 	depth int
 	back  [maxDepth]place
@@ -126,31 +126,31 @@ type place struct {
 
 const maxDepth = 4
 
-// branch is one way of a packet so far.
+// branch is one path of a packet so far.
 type branch struct {
 	state
 	probability float64
 	steps       *steps
 }
 
-// steps is a list, the newest first.
+// steps is a linked list, the newest step first.
 type steps struct {
 	Step
 	before *steps
 }
 
-// walk is the work on one packet.
+// walk is the evaluation of one packet.
 type walk struct {
 	*Ruleset
 	header *Header
 	packet Packet
-	// base is the base chain in progress. at are the ways inside it, and done those behind it.
+	// base is the base chain in progress. at are the paths inside it, done those that have left it.
 	base     *Chain
 	at, done front
 }
 
-// Outcomes returns all ways in which a packet can end. An error means that the rules have something that this
-// evaluation does not know.
+// Outcomes returns all ways in which a packet can end. It returns an error if the rules contain something that this
+// evaluation does not support.
 func (r *Ruleset) Outcomes(p Packet) ([]Outcome, error) {
 	w := &walk{Ruleset: r, header: &Headers[r.Family], packet: p}
 	first := uint32(unix.NF_INET_LOCAL_OUT)
@@ -161,7 +161,7 @@ func (r *Ruleset) Outcomes(p Packet) ([]Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Chains of type nat see a packet of the node once, also if it goes to the node itself.
+	// Chains of type nat see a packet of the node once, even if its destination is the node itself.
 	var here, others []branch
 	for _, b := range branches {
 		if p.In != "" && r.Local(b.dst.Addr()) {
@@ -199,7 +199,7 @@ func (w *walk) hook(number uint32, branches []branch) ([]branch, error) {
 	return branches, nil
 }
 
-// chain runs one base chain over all packets that no rule has stopped and no chain before has translated.
+// chain runs one base chain over all packets that no rule has stopped and no earlier chain has translated.
 func (w *walk) chain(c *Chain, branches []branch) ([]branch, error) {
 	w.base, w.at, w.done = c, front{}, front{}
 	destination := c.Base.Hook == unix.NF_INET_PRE_ROUTING || c.Base.Hook == unix.NF_INET_LOCAL_OUT
@@ -219,7 +219,7 @@ func (w *walk) chain(c *Chain, branches []branch) ([]branch, error) {
 	return w.done.list, nil
 }
 
-// next runs one rule of a way, or returns to the caller behind the last one.
+// next runs the next rule of a path. After the last rule it returns to the caller.
 func (w *walk) next(b branch) error {
 	if b.rule == len(b.chain.Rules) {
 		w.back(b)
@@ -253,8 +253,8 @@ func (w *walk) exprs(b branch, left []Expr, r registers) error {
 	return w.decide(b, end.verdict)
 }
 
-// drawn returns the register and the modulus of an expression whose number can be any, and 0 for others. So can
-// the hash of a port that is unknown.
+// drawn returns the register and the modulus of an expression that can load any number below the modulus, and 0 for
+// others. The hash of an unknown port is such an expression, too.
 func (w *walk) drawn(e Expr) (to, modulus uint32) {
 	switch e := e.(type) {
 	case *Number:
@@ -267,7 +267,7 @@ func (w *walk) drawn(e Expr) (to, modulus uint32) {
 	return 0, 0
 }
 
-// draw goes on with each number.
+// draw continues with each number.
 func (w *walk) draw(b branch, to, modulus uint32, left []Expr, r registers) error {
 	b.probability /= float64(modulus)
 	for n := range modulus {
@@ -281,7 +281,7 @@ func (w *walk) draw(b branch, to, modulus uint32, left []Expr, r registers) erro
 	return nil
 }
 
-// decide does what a rule has ended with.
+// decide carries out the verdict with which a rule ended.
 func (w *walk) decide(b branch, v *Verdict) error {
 	if v == nil {
 		w.at.add(b)
@@ -328,8 +328,8 @@ func (w *walk) leave(b branch) {
 	w.done.add(b)
 }
 
-// front are ways that have to go on. Ways to the same state are one, so their number does not grow with each
-// random number.
+// front has paths. It merges paths with the same state, so that their number does not grow with each random
+// number.
 type front struct {
 	list []branch
 	at   map[state]int
@@ -347,7 +347,7 @@ func (f *front) add(b branch) {
 	f.list = append(f.list, b)
 }
 
-// take removes the newest.
+// take removes and returns the newest path.
 func (f *front) take() branch {
 	last := len(f.list) - 1
 	b := f.list[last]
@@ -356,7 +356,7 @@ func (f *front) take() branch {
 	return b
 }
 
-// outcomes groups the ways by how they end.
+// outcomes groups the paths by their end.
 func outcomes(branches []branch) []Outcome {
 	type end struct {
 		end         End

@@ -1,4 +1,4 @@
-// Package sample shows the packets that begin connections to given frontends, before any rule decides about them. The
+// Package sample receives the packets that begin connections to given frontends before any rule decides about them. The
 // kernel sends their headers to this process (nfnetlink_log). The rules are in a temporary table; see package owned.
 package sample
 
@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// PerSecond is the number of packets that are sampled in a second, of each family and hook, and burst how many may come
-// in a moment. The kernel omits others without a count.
+// PerSecond is the limit of sampled packets per second, for each family and hook; burst is the limit of packets at the
+// same time. The kernel omits further packets and does not count them.
 const (
 	PerSecond = 1000
 	burst     = 1000
@@ -31,13 +31,13 @@ type Packet struct {
 	From, To netip.AddrPort
 }
 
-// Sampler samples packets to the frontends of its sets. Set and Run may be called by two goroutines.
+// Sampler samples packets to the frontends of its sets. Set and Run may run concurrently.
 type Sampler struct {
 	tables   service.PerFamily[*owned.Table]
 	listener *netlink.Listener
 }
 
-// Open makes a sampler without frontends, in the network namespace of the calling thread. It needs CAP_NET_ADMIN and
+// Open returns a sampler without frontends, in the network namespace of the calling thread. It needs CAP_NET_ADMIN and
 // Linux 5.12 with nf_tables and nfnetlink_log.
 func Open() (s *Sampler, err error) {
 	s = &Sampler{}
@@ -87,11 +87,11 @@ const (
 
 	attrPayload = 9 // NFULA_PAYLOAD
 
-	// headerBytes of each packet are copied: those of IPv6 and the ports.
+	// headerBytes of each packet are copied, which is enough for the header of IPv6 and the ports.
 	headerBytes = 64
 )
 
-// bindTries bounds the search for a free group: other programs have some.
+// bindTries limits the search for a group that no other program uses.
 const bindTries = 16
 
 // bind makes the kernel send the packets of a group to the listener.
@@ -129,8 +129,8 @@ func (s *Sampler) configure(group uint16, attr uint16, value ...byte) error {
 	return errors.Join(err, failed)
 }
 
-// Run calls each for every packet, and lost if packets were lost because too many came, until the context ends. It
-// returns the context's cause.
+// Run calls each for every packet, and lost if packets were lost because there were too many, until the context ends.
+// It returns the context's cause.
 func (s *Sampler) Run(ctx context.Context, each func(Packet), lost func()) error {
 	return s.listener.Run(ctx, func(m netlink.Message) {
 		got, ok := m.Netfilter(unix.NFNL_SUBSYS_ULOG)

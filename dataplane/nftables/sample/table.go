@@ -16,10 +16,10 @@ const (
 	tablePrefix  = "sluice-flows-"
 	tableComment = "temporary table of the flow log of sluice"
 
-	// setFrontends has addresses with protocol and port, setNodePorts only the latter.
+	// setFrontends has addresses with protocol and port, setNodePorts only protocols with ports.
 	setFrontends, setNodePorts = "frontends", "node-ports"
 
-	// priority is behind connection tracking and before all translation.
+	// priority is after connection tracking and before all translation.
 	priority = -150
 )
 
@@ -42,7 +42,7 @@ func addTable(family service.Family, group uint16) (*owned.Table, error) {
 	})
 }
 
-// Numbers of nft's types, for its lists; a concatenation has typeBits for each.
+// nft's numbers for types, with which it lists the sets; a concatenation has typeBits bits for each.
 const (
 	typeIPv4, typeIPv6, typeProtocol, typePort = 7, 8, 12, 13
 	typeBits                                   = 6
@@ -57,8 +57,8 @@ func addSet(t *owned.Table, tx *wire.Transaction, name string, id, kind uint32, 
 	tx.Uint32(unix.NFTA_SET_KEY_LEN, uint32(keyBytes))
 }
 
-// begins matches packets that begin connections. Later packets of an unanswered connection have the state new too, but
-// that connection is confirmed: its first packet has passed all rules.
+// begins matches packets that begin connections. Later packets of an unanswered connection also have the state new, but
+// their connection is confirmed, because its first packet passed all rules.
 func begins() []rules.Expr {
 	const newBit = 1 << 3 // NF_CT_STATE_BIT(IP_CT_NEW)
 	exprs := equal(&rules.Conn{To: rules.Register(0), Key: unix.NFT_CT_STATE}, host(newBit))
@@ -73,7 +73,7 @@ func equal(load rules.Expr, value []byte) []rules.Expr {
 	return []rules.Expr{load, &rules.Compare{From: rules.Register(0), Op: unix.NFT_CMP_EQ, Value: string(value)}}
 }
 
-// protocolAndPort loads both behind a number of registers.
+// protocolAndPort loads the protocol and the port, starting at a word of the registers.
 func protocolAndPort(word int) []rules.Expr {
 	return []rules.Expr{
 		&rules.Meta{To: rules.Register(word), Key: unix.NFT_META_L4PROTO},
@@ -103,8 +103,8 @@ func log(group uint16) []rules.Expr {
 	return []rules.Expr{&rules.Unknown{Name: "limit", Attrs: string(limit)}, &rules.Unknown{Name: "log", Attrs: string(to)}}
 }
 
-// Set adds frontends of a family to those that are sampled, and removes others. Frontends without an address are node
-// ports. After an error, none of it has happened.
+// Set adds frontends of a family to the sampled ones, and removes others. Frontends without an address are node ports.
+// After an error, nothing has changed.
 func (s *Sampler) Set(family service.Family, add, remove []service.Frontend) error {
 	t := s.tables[family]
 	tx := wire.NewTransaction(t.Protocol)

@@ -16,9 +16,9 @@ type place struct {
 	table, chain string
 }
 
-// event is one message of the kernel: a rule matched, or the end of a chain was reached.
+// event is one message of the kernel: a rule matched, or the packet reached the end of a chain.
 type event struct {
-	// id belongs to one packet until the kernel reuses its memory for another one.
+	// id identifies a packet, until the kernel reuses the packet's memory for another one.
 	id uint32
 	at place
 	// kind is one of the kinds below.
@@ -38,16 +38,16 @@ const (
 	kindRule   = 3
 )
 
-// Header are the addresses of a packet. The ports are 0 for an ICMP message.
+// Header has the addresses of a packet. The ports are 0 for an ICMP message.
 type Header struct {
 	From, To netip.AddrPort
 	ICMP     bool
 }
 
-// Source prints the sender, and Destination the receiver. Both have a port unless the packet is an ICMP message.
+// Source prints the sender, with its port unless the packet is an ICMP message.
 func (h *Header) Source() string { return h.text(h.From) }
 
-// Destination is described with Source.
+// Destination prints the receiver, with its port unless the packet is an ICMP message.
 func (h *Header) Destination() string { return h.text(h.To) }
 
 func (h *Header) text(at netip.AddrPort) string {

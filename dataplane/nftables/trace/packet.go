@@ -25,7 +25,7 @@ type Packet struct {
 	Hook   string
 	Passed bool
 
-	// marked is set if an own rule selected the packet.
+	// marked is set if a rule of this trace selected the packet.
 	marked bool
 	// at is the hook of the last base chain of any family.
 	at string
@@ -45,25 +45,25 @@ type Step struct {
 	// Rule is the number of the rule in the chain, from 1. It is 0 for a policy, and for a removed rule.
 	Rule   int    `json:"rule,omitempty"`
 	Handle uint64 `json:"handle,omitempty"`
-	// Verdict is nft's, or "reject"; empty for a translation.
+	// Verdict is nft's name of the verdict, or "reject"; empty for a translation.
 	Verdict string `json:"verdict,omitempty"`
 	Policy  bool   `json:"policy,omitempty"`
 	// Text is the rule as nft prints it, the kinds of its expressions in parentheses, or the new addresses.
 	Text string `json:"text,omitempty"`
 }
 
-// assembly makes packets of messages.
+// assembly assembles packets from messages.
 type assembly struct {
 	own    *table
 	chains chainList
 	rules  ruleLists
-	// open are the packets that may have more messages, by the kernel's number.
+	// open are the packets for which more messages may follow, by the kernel's number.
 	open  map[uint32]*Packet
 	all   []*Packet
 	links map[uint32]string
 }
 
-// kept returns the packets that the own rules selected. Another program may trace others.
+// kept returns the packets that this trace's rules selected. Another program may trace other packets.
 func (a *assembly) kept() (all []Packet) {
 	for _, p := range a.all {
 		if p.marked {
@@ -77,7 +77,7 @@ func (a *assembly) kept() (all []Packet) {
 func (a *assembly) add(ctx context.Context, e *event) {
 	own := a.own.has(e.at)
 	if !own && strings.HasPrefix(e.at.table, tablePrefix) {
-		return // another trace runs
+		return // the table of another trace, which runs at the same time
 	}
 	base, isBase := a.chains[e.at]
 	if own {
@@ -102,7 +102,7 @@ func (a *assembly) add(ctx context.Context, e *event) {
 		p.Reply = p.Reply || e.kind == kindRule && base.Priority == repliesPriority
 		p.New = p.New || e.kind == kindRule && base.Priority == begunPriority || !a.own.replies
 		p.Passed = base.Priority == lastPriority
-	case e.kind != kindReturn || e.handle != 0: // the end of a chain is no step
+	case e.kind != kindReturn || e.handle != 0: // the end of a chain is not a step
 		p.Steps = append(p.Steps, a.step(ctx, p.at, e))
 	}
 	a.see(p, e)
@@ -121,7 +121,7 @@ func (a *assembly) see(p *Packet, e *event) {
 	}
 }
 
-// begin begins a packet. One that arrives through the loopback interface continues the path of another one.
+// begin begins a packet. If it arrives through the loopback interface, it continues the path of one that left there.
 func (a *assembly) begin(e *event) *Packet {
 	p := &Packet{First: e.header, Last: e.header}
 	for _, before := range a.all {

@@ -15,27 +15,27 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// tablePrefix begins the names of the temporary tables. The number of the socket follows, so that several
+// tablePrefix begins the names of the temporary tables. The port of the socket follows, so that several
 // traces can run at the same time.
 const tablePrefix = "sluice-trace-"
 
-// The own chains of each hook are before and behind all others. At prerouting and output, the first chain selects
-// packets of the flow, and two more chains select replies and recognize new connections. The other chains
-// only show how far a packet got, and with which addresses.
+// At each hook, this table has a chain before and a chain after those of all other tables. At prerouting and output,
+// the first chain selects packets of the flow, and two more chains select replies and recognize new connections. The
+// other chains only show how far a packet got, and with which addresses.
 const (
 	first   = "-first"
 	replies = "-replies"
 	begun   = "-new"
 	last    = "-last"
 
-	// repliesPriority is directly behind connection tracking.
+	// repliesPriority is directly after connection tracking.
 	repliesPriority = -199
 	begunPriority   = repliesPriority + 1
 	// lastPriority is directly before the confirmation of connections.
 	lastPriority = math.MaxInt32 - 1
 )
 
-// packetsPerSecond and packetsBurst are the limit of each selecting rule.
+// packetsPerSecond and packetsBurst are the limits of each selecting rule.
 const packetsPerSecond, packetsBurst = 10, 5
 
 // table is the temporary table.
@@ -101,8 +101,8 @@ func (t *table) original(flow Flow) []rules.Expr {
 	return append(exprs, equal(load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), port(flow.To)...)...)
 }
 
-// reply matches packets of the connections that packets from the client began, in the other direction. That
-// includes ICMP errors.
+// reply matches packets from the server to the client, in connections that the client began. They include ICMP
+// errors.
 func (t *table) reply(flow Flow) []rules.Expr {
 	daddr := t.header().OriginalDaddr
 	original := func(key uint32) rules.Expr { return &rules.ConnOriginal{To: unix.NFT_REG_1, Key: key} }
@@ -154,7 +154,7 @@ func (t *table) unmark() error {
 // has reports whether a chain is in the table.
 func (t *table) has(at place) bool { return at.family == t.header().Protocol && at.table == t.Name }
 
-// marks reports whether the message is about a rule that selected a packet.
+// marks reports whether the message is about a rule of this table that selected a packet.
 func (t *table) marks(e *event) bool {
 	return t.has(e.at) && e.kind == kindRule && !strings.HasSuffix(e.at.chain, begun)
 }

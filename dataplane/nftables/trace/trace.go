@@ -3,7 +3,7 @@
 // iptables-legacy, BPF programs and chains before the hook prerouting are invisible to it.
 //
 // The rules that select packets are in a temporary table that belongs to the socket that adds it. The kernel
-// deletes such a table when it closes the socket, however the process ends. Nothing else is changed.
+// deletes such a table when the socket is closed, regardless of how the process ends. A trace changes nothing else.
 package trace
 
 import (
@@ -23,7 +23,7 @@ import (
 type Flow struct {
 	From, To netip.AddrPort
 	Protocol service.Protocol
-	// Tracked says that connection tracking is active for a reason that nf_tables does not show.
+	// Tracked means that connection tracking is active for a reason that nf_tables does not show.
 	Tracked bool
 }
 
@@ -32,9 +32,9 @@ const (
 	// packetsMax and messagesMax end a trace early. A packet causes a few messages for each chain.
 	packetsMax  = 100
 	messagesMax = 20_000
-	// settleTime is for packets that are on their way when the selection ends.
+	// settleTime is how long to wait for packets in progress after the selection ended.
 	settleTime = 20 * time.Millisecond
-	// listTime bounds the listing of chains and rules.
+	// listTime limits the listing of chains and rules.
 	listTime = 10 * time.Second
 )
 
@@ -46,20 +46,20 @@ type Record struct {
 	Packets []Packet
 	// Duration is the time for which packets were selected.
 	Duration time.Duration
-	// Lost is set if the kernel dropped messages because too many came. Full is set if a limit ended the trace.
+	// Lost is set if the kernel dropped messages because there were too many. Full is set if a limit ended the trace.
 	Lost, Full bool
-	// Replies is set if replies were selected too. They need connection tracking, and a trace does not
-	// activate it.
+	// Replies is set if replies were selected, too. Selecting them needs connection tracking, which a trace does not
+	// activate.
 	Replies bool
 }
 
-// Run traces a flow until the context ends, which is no error, in the network namespace of the calling
-// thread. It calls ready when the selection begins. It needs CAP_NET_ADMIN and Linux 5.12.
+// Run traces a flow in the network namespace of the calling thread, until the context ends, which is not an
+// error. It calls ready when the selection begins. It needs CAP_NET_ADMIN and Linux 5.12.
 func Run(ctx context.Context, flow Flow, ready func()) (*Record, error) {
 	return run(ctx, flow, packetsPerSecond, ready)
 }
 
-// run is Run with another limit of selected packets per second and rule.
+// run is Run with the given limit of selected packets per second and rule.
 func run(ctx context.Context, flow Flow, perSecond uint64, ready func()) (_ *Record, err error) {
 	listener, err := netlink.Listen(unix.NETLINK_NETFILTER, nil, groupTrace)
 	if err != nil {
@@ -91,7 +91,7 @@ func run(ctx context.Context, flow Flow, perSecond uint64, ready func()) (_ *Rec
 	return c.record(context.WithoutCancel(ctx), socket, c.ended.Sub(began))
 }
 
-// capture collects the messages of the kernel. Nothing is looked up before the end, so that the buffer of the
+// capture collects the messages of the kernel. It interprets them only at the end, so that the buffer of the
 // listener does not overflow.
 type capture struct {
 	own        *table
@@ -101,7 +101,7 @@ type capture struct {
 	ended      time.Time
 }
 
-// run collects until the context ends or a limit is reached, and then for settleTime.
+// run collects messages until the context ends or a limit is reached, and then for settleTime.
 func (c *capture) run(ctx context.Context, listener *netlink.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -140,7 +140,7 @@ func (c *capture) add(m netlink.Message) (full bool) {
 	return full
 }
 
-// record makes packets of messages, with the rules that the kernel has now.
+// record assembles packets from the messages, with the current rules of the kernel.
 func (c *capture) record(ctx context.Context, socket *wire.Socket, lasted time.Duration) (*Record, error) {
 	ctx, stop := context.WithTimeout(ctx, listTime)
 	defer stop()

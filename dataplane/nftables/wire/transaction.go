@@ -10,24 +10,24 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Transaction is a list of changes that the kernel makes together or not at all. The
-// caller adds messages in the order in which they depend on each other, and notes which
-// part of them stands for what. Not safe for concurrent use.
+// Transaction is a list of changes that the kernel makes together or not at all. The caller adds
+// messages in the order in which they depend on each other, and notes to which change each part of
+// them belongs. It is not safe for concurrent use.
 type Transaction struct {
 	family uint8
 	buf    []byte
-	// message is where the open message begins, 0 if none is open.
+	// message is the offset of the open message, 0 if none is open.
 	message int
-	// starts are where the messages begin. The one at index i has the sequence number
+	// starts are the offsets of the messages. The message at index i has the sequence number
 	// firstSeq+i within the transaction; the socket adds its own count.
 	starts []int
 	notes  []note
 	sealed bool
-	// echo receives what the kernel says about the messages with NLM_F_ECHO; nil for no one.
+	// echo receives the kernel's echoes of messages with NLM_F_ECHO; nil for none.
 	echo func(Message)
 }
 
-// note says what is found from an offset on.
+// note is the caller's number for the bytes from an offset on.
 type note struct {
 	offset int
 	what   int
@@ -60,7 +60,7 @@ func appendFrame(b []byte, kind uint16, seq uint32) []byte {
 	return netlink.Finish(binary.BigEndian.AppendUint16(b, unix.NFNL_SUBSYS_NFTABLES), mark)
 }
 
-// Grow makes room for so many more bytes and notes, which saves copying.
+// Grow makes room for the given numbers of further bytes and notes, which saves copying.
 func (t *Transaction) Grow(bytes, notes int) {
 	t.buf = slices.Grow(t.buf, bytes)
 	t.notes = slices.Grow(t.notes, notes)
@@ -75,11 +75,11 @@ func (t *Transaction) Begin(kind, flags uint16) {
 	netlink.SetSeq(t.buf[t.message:], seq)
 }
 
-// Listen sets who receives what the kernel has done for the messages with NLM_F_ECHO, if the transaction
-// lands. What it receives is valid during the call.
+// Listen sets the function that receives the kernel's echoes of messages with NLM_F_ECHO, if the transaction
+// lands. An echo is valid only during the call.
 func (t *Transaction) Listen(echo func(Message)) { t.echo = echo }
 
-// Echo passes a message on. It is exported for those who answer in the kernel's stead.
+// Echo passes a message to the function of Listen. It is exported for replacements of the kernel in tests.
 func (t *Transaction) Echo(m Message) {
 	if t.echo != nil {
 		t.echo(m)
@@ -94,11 +94,11 @@ func (t *Transaction) End() {
 	}
 }
 
-// Note says what the additions from here to the next note stand for, by a number that the
-// caller chooses.
+// Note notes the caller's number for the bytes from here to the next note. Blame returns these
+// numbers.
 func (t *Transaction) Note(what int) { t.notes = append(t.notes, note{len(t.buf), what}) }
 
-// Add adds attributes to the open message by a function that appends.
+// Add adds attributes to the open message with a function that appends them.
 func (t *Transaction) Add(change func([]byte) []byte) { t.buf = change(t.buf) }
 
 // Text adds an attribute to the open message.
@@ -116,7 +116,7 @@ func (t *Transaction) Nest(kind uint16) (mark int) {
 	return mark
 }
 
-// Unnest closes what Nest opened.
+// Unnest closes the attribute that Nest opened.
 func (t *Transaction) Unnest(mark int) { t.buf = netlink.End(t.buf, mark) }
 
 // Messages returns the number of messages so far.
@@ -140,8 +140,8 @@ func (t *Transaction) Bytes() int { return len(t.buf) }
 // MessageBytes returns the size of the open message so far.
 func (t *Transaction) MessageBytes() int { return len(t.buf) - t.message }
 
-// seal ends the batch. The last message asks for an answer, which shows the sender that
-// no answer was lost.
+// seal ends the batch. The last message requests an answer; its arrival shows that no answer was
+// lost.
 func (t *Transaction) seal() {
 	if t.sealed {
 		return
@@ -154,7 +154,7 @@ func (t *Transaction) seal() {
 	t.buf = appendFrame(t.buf, unix.NFNL_MSG_BATCH_END, uint32(firstSeq+len(t.starts)))
 }
 
-// rejection translates an answer to the message at a place in the buffer.
+// rejection translates the answer to the message with an index in the batch.
 func (t *Transaction) rejection(at int, a netlink.Answer) *Rejection {
 	r := &Rejection{Errno: a.Errno, Words: a.Text, About: t.Blame(uint32(beginSeq+at), a.Offset)}
 	if i := beginSeq + at - firstSeq; i >= 0 && i < len(t.starts) {
@@ -163,13 +163,12 @@ func (t *Transaction) rejection(at int, a netlink.Answer) *Rejection {
 	return r
 }
 
-// Blame returns what the notes say about the message with a sequence number, or about
-// the attribute at an offset in it. It is exported for those who answer in the kernel's
-// stead.
+// Blame returns the numbers that were noted for the message with a sequence number, or for the
+// attribute at an offset in it. It is exported for replacements of the kernel in tests.
 //
-// If the offset is behind a note of the message, that note counts. Otherwise all notes
-// of the message count or, if it has none, the one applied before it. Nothing is to
-// blame for a rejection of the batch as a whole.
+// If the offset is behind a note in the message, Blame returns the last such note. Otherwise it
+// returns all notes in the message or, if there are none, the last note before it. It returns none
+// for a rejection of the batch as a whole.
 func (t *Transaction) Blame(seq uint32, offset int) []int {
 	at := int(seq) - firstSeq
 	if at < 0 || at >= len(t.starts) {
