@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sluice holds no code. The packages of the repository, from the lowest layer up:
 //
 //	service                     values: specs, slices, endpoints, views, node facts

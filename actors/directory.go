@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package actors gives each Service an actor, which owns the state of that Service and
 // submits what it needs in each domain. The proxy posts to actors through the Directory.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package aggregator owns what happens between the actors and one domain's writer.
 // An Aggregator gathers the fragments that actors submit, decides with its Pacer
 // when to write, keeps the ledger, gives batches to the writer one at a time, reads

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dataplane is the language between actors, aggregators and kernel writers:
 // objects, fragments, batches, receipts and acks, and the contracts that a backend
 // implements (Renderer, Naming, Writer, Layout, Origin, Watcher). It knows no backend:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package docs checks the pages of this project: that links lead somewhere.
 package docs
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package docs
 
 import (
@@ -10,7 +12,7 @@ var (
 	testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	// conventionalName is the unit under test and the condition, which is no sentence.
 	conventionalName = regexp.MustCompile(`^(Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*(_[A-Z0-9][A-Za-z0-9]*)?$`)
-	sentence         = regexp.MustCompile(`^Test(A|An|The)[A-Z]`)
+	sentence         = regexp.MustCompile(`^Test(A[A-Z][a-z]|An[A-Z]|The[A-Z])`)
 )
 
 // TestSources_Conventions: each Go file names its license in the first line, and tests are named after the unit and the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package examples holds sample manifests, for users to try. The demo embeds them.
 package examples
 

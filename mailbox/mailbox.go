@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package mailbox has one generic type, Mailbox: it keeps the newest message per key and
 // never blocks the sender. Actors, aggregators, the supervisor and conntrack use it.
 package mailbox

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package observe defines how the core is watched. The core announces typed events to a [Listener]
 // and knows no logger, no metrics and no health: nothing that works depends on how it is watched.
 // The daemon makes the listeners: [Log] here, and those of the packages below.

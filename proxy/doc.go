@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package proxy assembles the source, the actors, the aggregators and the kernel
 // writers into one running proxy. The command builds its Config; internal/daemon
 // supplies the domains.

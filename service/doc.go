@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package service holds the plain values of Sluice: what the Kubernetes API
 // said about one Service, what this node knows about itself, and the resolved
 // view of a Service as this node should serve it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 // NoEndpoints is what happens to new connections to a frontend that has no endpoint.

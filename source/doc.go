@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package source turns what the Kubernetes API says into the values of package
 // service, and keeps them.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package supervisor keeps a wanted set of children running. It is generic over
 // their key and knows nothing about Services; the proxy uses it for the actors.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command compare runs kube-proxy and sluice in turns on one node of a real cluster, under the same load, and judges both
 // from outside: by new connections to Services, and by what /proc contains about their processes. It needs root, and
 // makes its own network namespaces. It prints Markdown tables, after a line that describes their origin.

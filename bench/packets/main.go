@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command packets measures the cost of a packet with the rules of Sluice, with the rules of kube-proxy and
 // without rules, in one run. It needs root, and the tools of the backends: nft, or iptables.
 //

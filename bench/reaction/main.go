@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command reaction measures the whole proxy in one process against the real kernel, from the decoded
 // watch event to the commit of its batch. Each measurement runs in a new process and a new network
 // namespace; the rules of the host do not change. It needs root.

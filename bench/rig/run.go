@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rig is what all measurements of this module share: how they start, wait, read /proc and print.
 package rig
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubectl-sluice asks the proxies of all nodes of a cluster. kubectl runs it as kubectl sluice.
 package main
 

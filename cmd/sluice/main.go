@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command sluice is a node service proxy for Kubernetes. This package holds the commands,
 // their flags, help texts and exit statuses; package daemon does the work.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conntrack deletes flows that no longer lead where their Service leads.
 //
 // The kernel translates the first packet of a flow and remembers the result (conntrack)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ledger records, object by object, what is wanted in one domain's kernel and
 // what is known to be there. It plans the batches that bring the two together and
 // settles them by their receipts. The domain's aggregator owns it. It is pure: no

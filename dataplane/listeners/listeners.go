@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package listeners writes the listening sockets of a backend as objects: it opens, changes, removes
 // and reads them, and reports dead ones. The backend decides how a listener serves its clients
 // ([Listener]). Package relay forwards.

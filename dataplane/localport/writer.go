@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package localport serves node ports on 127.0.0.1 and ::1, where the kernel's rules cannot: it listens there and
 // forwards to the node port at the node's address, where the rules of another domain choose endpoints and
 // remember clients. A change of endpoints therefore changes nothing here. If node ports answer at no other address,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package relay forwards TCP connections and UDP sessions from listening sockets to targets that a
 // [Balancer] chooses. It owns the sockets and the goroutines of a [Relay]. Packages localport and
 // userspace decide on which addresses it listens.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package slots assigns the endpoints of a Service to the slots of a table. Rules pick an
 // endpoint by a random slot, and a change of the endpoints moves few of them. The nftables and userspace modes use it.
 //

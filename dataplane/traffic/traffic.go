@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package traffic has the types for what a backend counts: new connections, refusals, packets and
 // bytes, by frontend and by endpoint. They are the same in all modes, and plain values: a reading
 // belongs to its caller.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package userspace is the backend that serves Services without netfilter: this process accepts their
 // connections and forwards them. It renders Services as local addresses and listeners, writes, reads
 // and removes them. It owns the routes with Sluice's protocol number, the listeners and their

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command helm renders the chart in tests as `helm template` does, with Helm's packages for values, schemas and templates.
 // The helm binary has twice as many dependencies.
 //

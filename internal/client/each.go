@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package client is shared by the commands that query the proxy of this node through its socket, those of all nodes
 // through the API server, or the health servers. One node is a list of one target. The package queries many proxies,
 // merges their records of connections, waits until no rules contain an endpoint, and defines common flags.

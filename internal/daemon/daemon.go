@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package daemon runs the proxy process: it turns a configuration into a running proxy with its HTTP servers, metrics
 // and events, and replaces them when the configuration changes. The packages below it contain code that other commands
 // share, or that needs no running proxy:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package depcheck holds the import directions of this module as data, and a
 // test that fails with the reason when one is broken.
 package depcheck

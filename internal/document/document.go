@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package document reads the YAML and JSON files that people write: the configuration and manifests. The strict decoder
 // of the API machinery decodes them; this package adds the lines of errors, from the tree of YAML.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package explain
 
 // Connections are the connections that the kernel tracks between a client and a destination.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Package explain tells what becomes of a connection: which Service it is for, which rules and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fleet asks the proxies of all nodes of a cluster, through the API server and with the rights of the user. It
 // contains the commands of kubectl sluice, which are also those of sluice fleet. The queries and the types of the
 // answers are those of package inspect; see docs/kubectl-sluice.md and docs/adr/0058-ask-all-nodes.md.

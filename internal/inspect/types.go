@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package inspect answers queries about a running proxy: over its local socket, and over any other server that mounts
 // Handler. It contains the types of the answers, which are versioned JSON, the handler, the client, and the tables that
 // the commands print. It does not depend on the proxy: the daemon implements [Source].

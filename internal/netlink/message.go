@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package netlink is the transport under everything that Sluice encodes itself:
 // nf_tables, conntrack, IPVS and ipset. It owns sockets, buffers, message headers,
 // attributes, sequence numbers and answers. What a message means is its caller's

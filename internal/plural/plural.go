@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plural writes numbers with nouns, such as "2 nodes", in texts for people.
 package plural
 

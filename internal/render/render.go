@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package render computes the objects that Sluice would write to a kernel, without a kernel. It runs the renderers,
 // layouts and ledger of the proxy once over a complete cache. The commands "sluice plan" and "sluice explain" use it.
 package render

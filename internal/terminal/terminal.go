@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package terminal makes foreign text safe for terminals. Tenants write the fields of API objects, and nodes write the
 // answers that kubectl sluice prints. Escape sequences in such text could change what a reader sees or copies, and new
 // lines could forge rows. The package also contains the page and the table that commands print to.

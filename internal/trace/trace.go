@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package trace describes the paths of traced packets, and compares them with the answer of package explain.
 package trace
 

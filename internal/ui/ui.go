@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ui serves the page about a running proxy: an overview with its traffic, its Services, one Service's timeline,
 // endpoints and clients, the domains with their queues, and problems. The page is read-only, embedded in the program,
 // and requests data from this server only. Package inspect defines its data; see docs/kubectl-sluice.md.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package book remembers what happened to Services and to domains. A [Book] listens to the events of the core and
 // follows the applied views. It has one record per Service that has an actor, and one history per domain. Metrics,
 // health, readiness and the inspection read it, and have no second record.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package events
 
 // Reasons of events. Those of kube-proxy have its spelling.

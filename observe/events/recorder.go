@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package events reports to the API server, as events.k8s.io/v1 objects, what people look for with
 // kubectl: that the proxy has started, and what someone responsible for a Service or a node can
 // fix. The daemon makes one [Recorder]; it is an observe.Listener, and the daemon calls it directly

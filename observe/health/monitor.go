@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package health judges whether this node's proxy does its work, for load balancers and probes over
 // HTTP, and for people in words.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package metrics counts what the core announces, and serves it at /metrics and /metrics/services.
 // The daemon makes one [Metrics] per proxy, which is an observe.Listener and follows the proxy. It
 // has three parts:

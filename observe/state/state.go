@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package state has the types for the state of Services and of the proxy. The book, health and the parts of the daemon
 // fill them. The answers of the socket, the page and /metrics/services show them; what has a name in JSON is in answers
 // as it is.

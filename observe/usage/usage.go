@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package usage remembers how Services and their endpoints were used in the last 15 minutes: new
 // connections, refusals, packets and bytes.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package web serves HTTP on a node. A [Server] keeps one handler at one address: the daemon runs
 // one for health and one for metrics. [Pages] is the handler of the metrics address: metrics, the
 // proxy's mode, its configuration, flags and state, and debugging, at the paths and in the formats

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kube feeds a source.Cache from a Kubernetes API server.
 //
 // One client-go reflector per resource lists and watches, and hands objects to a

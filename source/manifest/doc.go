@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package manifest feeds a source.Cache from a directory of manifests: Service,
 // EndpointSlice, Node and ServiceCIDR objects, and Lists of them, as YAML or JSON
 // with any number of documents per file.

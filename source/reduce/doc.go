@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reduce turns Kubernetes API objects into service values.
 //
 // Every function is pure, keeps no reference to the object it was given, and

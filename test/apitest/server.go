@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package apitest is a small API server for tests: it lists and watches the resources that a proxy
 // reads over HTTP, in JSON and protobuf, with and without streamed lists, supports selectors,
 // accepts events, reviews callers, keeps a history that can be compacted, and can be stopped and started again at

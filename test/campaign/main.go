@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command campaign kills, restarts, upgrades and reconfigures proxies for as long as it is told,
 // next to one Service that the real kernel rejects the whole time, and counts what that costs the
 // other Services: nothing.

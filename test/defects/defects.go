@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package defects plants defects into builds, for the checks that have to notice
 // them. The tree stays as it is: the compiler gets other texts for some files.
 package defects

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package doctest runs the commands of a documentation page, so that the page stays true. A
 // test calls Run. These fences hold commands:
 //

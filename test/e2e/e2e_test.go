@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e tests Sluice as a process on a node, from Services in a real API server to real
 // connections. README.md says how to run one test and where its logs are. Package harness makes the
 // network it runs in.

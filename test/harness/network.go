@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package harness lets a test run Sluice as it runs on a node: as a separate process, in a
 // network of its own, against a real API server, with real connections through the Service
 // addresses.

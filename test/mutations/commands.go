@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // commands are defects that let a command, or the page, say what is not so.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // graceful are defects of endpoints that keep their connections in IPVS mode.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // isolated are defects that make one Service, actor or fragment a problem of others, and those that

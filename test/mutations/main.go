@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Mutations checks the checks. It puts defects back that the changelog says were fixed, one at a
 // time, and runs the campaigns until one finds it.
 //

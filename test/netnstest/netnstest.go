@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package netnstest makes network namespaces and networks (package netns) that end with a test, and has what only
 // tests do in them: servers ([Backend]) that tell each client ([Ask]) their name, connections ([Session]) and flows of
 // datagrams ([Flow]) that clients hold, a [Load] that goes on, programs ([Run]), a [Queue] that holds packets, and the

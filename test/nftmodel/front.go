@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nftmodel
 
 // front are ways of a packet that have to go on, in the order of their coming.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nftmodel is a model of nf_tables in memory, for tests and the simulation. It shares no rule
 // with the product. It takes the transactions of [wire.Transaction] that the real kernel takes over
 // netlink, rejects what the kernel rejects with the same error numbers, answers the same

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package process runs a program on a host of a network, above all the proxy, one process after the other, each with a
 // separate log, and mounts its configuration file ([ConfigMap]).
 package process

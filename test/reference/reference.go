@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reference says which endpoints a node may send a connection to, and what becomes
 // of the connection. It is a plain reading of the rules for node proxies: with whole-list
 // filters, slow, and sharing nothing with the product, not even its types. The simulation,

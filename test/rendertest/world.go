@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rendertest has the addresses, Services and cases that tests of renderers and writers share.
 package rendertest
 

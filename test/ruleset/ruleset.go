@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ruleset reads listings of rules as lines that can be compared: without counters, and without comments, which
 // have the time of day.
 package ruleset

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command scenarios plays the acceptance scenarios on the real kernel, with the real proxy as a
 // process, and prints a table.
 //

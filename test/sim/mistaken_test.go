@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sim
 
 // mistaken are regressions in which the simulation was wrong, with what it had not considered.

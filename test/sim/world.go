@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sim runs the whole proxy in one process, on virtual time, against a kernel in
 // memory, while things happen to it that a seed has chosen: Services and endpoints come
 // and go, actors panic and hang, transactions are rejected, slow, interrupted or of unknown

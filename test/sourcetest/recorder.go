@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sourcetest helps to test what feeds a source.Cache.
 package sourcetest
 

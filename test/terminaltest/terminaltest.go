@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package terminaltest fills answers with text that would move a terminal's cursor or forge rows, and checks what
 // commands print of them.
 package terminaltest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package testenv says what a test needs from its environment, how far the tier that runs it goes, and how long it may
 // wait. Tests of every package call it.
 //

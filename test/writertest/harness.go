@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package writertest checks what a [dataplane.Writer] promises: the same cases for each writer, on a
 // real kernel, and the environment that these and other tests share.
 //

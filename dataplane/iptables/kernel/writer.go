@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kernel writes what package render returns with iptables-restore, in the legacy and in the nft
 // variant of the tools, and reads it back. It owns the chains and hooks of an [Ownership] in one family's
 // tables. internal/daemon/backend builds one domain per family from it; IPVS mode uses its [Writer] for the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package render turns Services into rules of iptables. It has everything that iptables mode owns in
 // the tables: the names of chains (names.go), the tables (tables.go), the hooks and which chains are ours
 // (hooks.go), what one Service becomes (renderer.go) and one service port (ports.go), the chains that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package render
 
 // Table names one of the tables that Sluice writes to.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rules represents iptables rules as data. [Parse] reads a rule as iptables-save prints it,
 // and [Rule.String] is its reverse. The recovery of dispatch elements, the attribution of foreign
 // rules and package explain use this representation.

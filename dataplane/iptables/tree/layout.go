@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tree composes dispatch elements, one rule each, into iptables chains that form a tree, so
 // that the first packet of a connection passes only tens of rules with any number of Services, and a
 // change rewrites one leaf. Package render creates the elements; the aggregator of an iptables domain

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kernel writes the objects of package render to one IP family's virtual servers, sets and
 // device, and reads them back. It lets removed endpoints keep their connections, and cleans up. It
 // passes chains and hooks to a separate writer of rules.

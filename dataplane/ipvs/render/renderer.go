@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package render turns Services into virtual servers, with the addresses, sets and iptables
 // rules that they need. It has everything that IPVS mode puts into the kernel.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire communicates with the parts of the kernel that IPVS mode uses, in one network
 // namespace: virtual servers, sets of addresses and ports, and the dummy device. It owns the
 // sockets, the encoding and the interpretation of the kernel's answers. The writer and the

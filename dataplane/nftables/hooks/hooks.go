@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hooks keeps open connections translated while all rules are missing. The kernel unregisters its hooks for NAT
 // and for connection tracking with the last rule that needs them. After an "nft flush ruleset" by another process, the
 // packets of all open connections would therefore pass untranslated, and both ends would reset them. Such a flush does

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package kernel
 
 // Abandon closes the socket and does nothing else, as the end of a killed process does.

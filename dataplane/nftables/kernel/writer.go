@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kernel writes what package render returns over netlink, one transaction per batch, reads
 // it back, and watches other programs change it.
 package kernel

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package owned adds tables that belong to a socket (NFT_TABLE_F_OWNER, Linux 5.12): the kernel deletes such a table
 // when the socket is closed, regardless of how the process ends.
 package owned

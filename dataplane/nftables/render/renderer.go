@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package render turns Services into elements of a few nf_tables maps. It has everything that
 // nftables mode puts into the kernel: names, sets, chains and rules. Packets are treated as in
 // kube-proxy's nftables mode, but the ruleset has a different shape (docs/design/nftables.md):

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rules represents nf_tables rules as data. A [Rule] is a list of expressions of a small closed set of
 // types. Everything else is computed from that list: [Rule.Encode] and [DecodeRule] convert it to and from the bytes
 // of netlink, [Rule.Text] prints it as nft does, [Rule.References] lists the sets and chains that it names, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sample receives the packets that begin connections to given frontends before any rule decides about them. The
 // kernel sends their headers to this process (nfnetlink_log). The rules are in a temporary table; see package owned.
 package sample

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package trace follows real packets of one flow through all tables of nf_tables in a network namespace
 // (nftrace): the tables of the proxy, those of other programs, and those of iptables-nft. Rules of
 // iptables-legacy, BPF programs and chains before the hook prerouting are invisible to it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire carries transactions and questions to nf_tables over internal/netlink.
 // It knows how a transaction is framed, which message of it stands for which of the
 // caller's changes, and how the kernel rejects one. The bodies of the messages are its

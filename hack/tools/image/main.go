@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command image writes a container image for several architectures as one OCI archive,
 // without a daemon and without a registry. `make image` calls it.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command release attests and verifies a release (docs/building.md). `make release` and `make verify` call it.
 //
 //	release attest -dir DIR -version VERSION -commit COMMIT [-key PRIVATE.pem]

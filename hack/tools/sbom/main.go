@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command sbom lists what a program, or an image with Debian packages, is made of, in the
 // format CycloneDX. `make release` calls it. The modules are those that the program itself
 // records, so the list cannot differ from what was linked. Equal inputs give equal bytes.

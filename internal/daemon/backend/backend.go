@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package backend builds the domains of a kernel backend: it probes the features of the node, and assembles the
 // renderer, layout and writer of each family. The daemon and the benchmarks call it. It also removes the rules that
 // other modes left on the node.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package balance observes connections, and changes the weights of the endpoints of Services that ask for it: those of
 // new endpoints (slow start), of endpoints with many open connections (leastConnections), and of endpoints that do not
 // answer (outliers). What it observes becomes one more slice of the Service, so that actors, explanations and answers to

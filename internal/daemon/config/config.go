@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config reads the command line and the configuration file of the proxy. The commands and package daemon call
 // it, and build everything else from the result.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package demo shows the proxy in one minute: a sandbox, sample manifests, real servers, real
 // connections through Service addresses, a change under load, an actor that panics and one
 // that hangs. Each line of the output is checked, and the demo succeeds only if every check

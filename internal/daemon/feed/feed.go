@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package feed provides the Services of a proxy: from the manifests in a directory, or from an API server. It makes the
 // client of the API server, and records the addresses at which that client reaches it.
 package feed

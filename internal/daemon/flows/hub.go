@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package flows makes a record of each connection to a Service: for the flow log, and for observers.
 //
 //	hub.go       subscriptions to records

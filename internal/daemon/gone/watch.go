@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Package gone finds out whether an endpoint is out of the rules: [Watch] answers for the proxy of this process,

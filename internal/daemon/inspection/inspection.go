@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package inspection answers questions about a running proxy: for the local socket, for the page and
 // for the archive of a bug report.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lab is a small network around a proxy in a sandbox, for users who want to try Services without a cluster: a
 // client outside of the node, and a pod for each address that the manifests name as an endpoint, with real servers at
 // its ports. It follows the manifests. Package daemon calls it for sluice run, and package demo for sluice demo.

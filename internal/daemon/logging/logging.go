@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package logging opens the log of a process and routes the logs of the Kubernetes libraries through
 // it. Level, verbosity, format and destination can change while loggers are in use.
 package logging

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package offline contains the commands that need no running proxy: it renders and explains the rules for manifests,
 // and removes what proxies left.
 package offline

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package offload moves established TCP connections to Services into a flowtable of the kernel.
 package offload
 

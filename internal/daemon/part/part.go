@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package part defines the type of a part of the process: a component outside the core, such as the self-test or the
 // export of traces. The server runs a list of parts. A new part needs a directory and a line in that list.
 package part

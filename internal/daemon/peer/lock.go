@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package peer makes sure that one Sluice at a time writes rules in a network namespace, passes the sockets of one to
 // the next, and finds kube-proxies, which do not use the [Lock]. It changes nothing on the node.
 package peer

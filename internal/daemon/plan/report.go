@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plan says what a start of the proxy would change in the kernel. It takes the batch
 // that a ledger plans after reading the kernel, and sorts its changes by Service. It is pure:
 // package daemon reads the kernel, and the command prints the report.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package preflight checks whether the proxy would start on a node. It calls the functions of a start up to the first
 // change.
 package preflight

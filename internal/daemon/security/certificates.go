@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package security protects the metrics address and the inspection address where other hosts reach them. [Certificates]
 // are those of a server, and follow their files. [Reviews] asks the API server who a caller is and what the caller may read.
 package security

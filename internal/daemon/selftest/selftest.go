@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package selftest checks that packets arrive where the rules send them. The node has a frontend that no Service of the
 // API has: a port on the loopback address of each family, which the rules translate to another port, on which this
 // process listens. Every minute, the process connects to the frontend (docs/design/observation.md).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package setup turns a configuration into what every command needs: the options of the backend, the backend itself,
 // and the settings of the node. A start, a plan, a preflight and a cleanup share it, so that each sees what the others
 // do.

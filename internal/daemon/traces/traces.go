@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package traces exports the path of a change as OpenTelemetry spans: watch, actor, render, batch and kernel, with
 // write and ack. [Traces] is a listener. It makes spans of events that the core announces anyway, after a change is
 // applied or rejected. So without it, a change costs nothing more. With it, a change costs the digest of a few bytes,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bridge finds bridges on which packets between containers bypass the node's rules. The kernel forwards a frame
 // between two ports of a bridge without netfilter, unless module br_netfilter is loaded and a setting enables
 // netfilter. Without netfilter, a container that gets an endpoint on its own bridge from a Service receives the answer

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package holder finds the process that holds a port of this host, so that an error about listening can name that
 // process and the operator need not search. It also describes processes.
 //

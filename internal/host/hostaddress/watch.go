@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hostaddress watches the addresses of this host's interfaces, because node ports may be open on some of them
 // only, and the interfaces themselves. It owns only its netlink sockets. Package daemon gets the node's addresses from
 // it, and package conntrack recognizes the host's own addresses with it.

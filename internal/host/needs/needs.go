@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package needs checks what Service traffic needs on a node in addition to the proxy's rules: that the kernel forwards
 // it, that no bridge bypasses the rules, and that the chains of other programs accept it. It changes nothing.
 package needs

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package netns makes small networks out of Linux network namespaces, for the sandbox.
 //
 // A [Namespace] is a host with its own links, routes, sockets and packet filter. A [Plan] describes

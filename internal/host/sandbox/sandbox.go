@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sandbox runs this program again in private user, mount and network namespaces: inside, it is root over its
 // own network; outside, nothing changes, and it needs no privilege (user_namespaces(7), network_namespaces(7)). The
 // commands run, demo and sandbox call it.

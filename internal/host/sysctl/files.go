@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sysctl sets the kernel settings that a node service proxy needs: the size of the conntrack table, its
 // timeouts, the process's OOM score, and the sysctls of a mode. Package daemon and the backends call it.
 //

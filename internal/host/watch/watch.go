@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package watch follows files and directories: it calls a function when something in them may have changed, once the
 // changes have paused. The followers of the configuration file, the certificates and the manifest directory use it;
 // they compare content themselves, because an event is only a hint and may be missing.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package faults damages a running proxy in nftables mode on the real kernel, and watches real
 // connections meanwhile.
 //

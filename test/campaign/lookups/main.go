@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command lookups sends very many first packets to one Service that does not change, while the rules
 // around it change as fast as the proxy writes them, and counts those that leave the node
 // untranslated: none.

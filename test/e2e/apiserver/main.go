@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command apiserver is a Kubernetes control plane small enough for a test: the real kube-apiserver,
 // built from the published module, with etcd inside the same process.
 //

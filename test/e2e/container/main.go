@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command container runs a program the way a container runtime runs it for a pod with hostNetwork:
 //
 //	container SPEC.json

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubeproxy is the real kube-proxy of the release that the module names, built from the
 // published module k8s.io/kubernetes: what Sluice takes a node over from, and hands it back to.
 package main

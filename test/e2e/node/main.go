@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command node is a Kubernetes node inside the network namespace that it is started in: containerd,
 // runc and the network plugins of Debian, and a real kubelet, with their own view of processes,
 // mounts, control groups and the host name. Nothing on the machine itself changes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command pod is what runs in the pods of the installation's test. Its image has nothing else.
 //
 //	pod                                        wait: a pod's first process

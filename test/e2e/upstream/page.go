@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command upstream writes the section "Conformance" of docs/reliability.md from the results of Kubernetes' end-to-end
 // tests of the network. `make test-upstream` runs these tests, with the build tag upstream, and records the results.
 //

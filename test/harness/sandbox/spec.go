@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sandbox confines a process as a container runtime does: a separate root file system
 // with the mounts of a pod, PID and mount namespaces, and the capabilities of a securityContext.
 package sandbox

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster makes API objects out of the statements of a scenario, and hands each change to a
 // server. Package play calls it.
 package cluster

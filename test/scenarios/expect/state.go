@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package expect says how a question of a scenario has to end, from what the API says and
 // the flags of the proxy: a plain reading of the rules for node proxies, which takes the
 // choice of endpoints from test/reference and nothing of the proxy but the names of families

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package explained asks the running proxy what becomes of connections that clients have just made
 // ("sluice explain"), and compares its answers with theirs.
 package explained

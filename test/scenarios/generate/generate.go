@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package generate makes scenarios up. A seed decides which Services, slices and
 // node facts there are, how they change, and what is asked at each quiet point;
 // package expect says what has to come out. What it makes is the text of a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package list holds the scenarios: what a node's service proxy must do, as clients see it, one
 // file per subject.
 package list

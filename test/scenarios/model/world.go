@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package model is the world of the scenarios in memory: the whole proxy in this
 // process, on kernels that take what the real ones take and follow packets through
 // the rules. It needs no privilege and nothing waits for a socket, so that a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package network is the world of the scenarios made of network namespaces: the picture of package
 // fixture, the real proxy as a process on the node under test, real sockets, and an API server that
 // takes any object. Package play drives it.

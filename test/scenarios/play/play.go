@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package play defines what the statements of scenarios mean, and plays scenarios in a world. It
 // owns the state of a scenario while it runs. The command scenarios and the tests of models call
 // it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package script reads the text form of scenarios. A scenario begins with its number and title at
 // the start of a line; its statements follow, indented, one per line, and a # begins a comment:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package credentials makes and keeps what an API server and its clients need to trust each other.
 // The command apiserver calls it. It owns an authority, a serving certificate, a key for service
 // account tokens, and one token per user.

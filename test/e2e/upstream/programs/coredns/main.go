@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command coredns is CoreDNS with the plugins that a cluster and the tests need.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package suite is the part of Kubernetes' end-to-end tests about the network, as published, with a
 // report that test/e2e/upstream reads while the tests run.
 package suite
