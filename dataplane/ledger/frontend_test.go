@@ -189,6 +189,27 @@ func TestFrontends_OwnerMovesWhileFormerHeld(t *testing.T) {
 	expectApplied(t, l, "back", "allowed-sources old 1, firewalled old 1, frontends old 3 2")
 }
 
+// TestFrontends_RemovalBelongsToTaker: whoever takes a frontend also removes what the former Service has there. Otherwise
+// a write divided by Services could add a range of sources next to one that it overlaps, which the kernel rejects.
+func TestFrontends_RemovalBelongsToTaker(t *testing.T) {
+	has := owners{1: "former"}
+	l := New(nil, names{}, has.of)
+	l.Want(fragment("former", 1, append(firewall(1, "former", 1, 2), served(1, "former"), served(2, "former"))...))
+	l.Settle(l.Plan(), landed())
+	has[1] = "taker"
+	l.Want(fragment("taker", 1, append(firewall(1, "taker", 3), served(1, "taker"))...))
+	l.Want(fragment("former", 2))
+	removed := map[service.Key]int{}
+	for _, c := range l.Plan().Changes {
+		if c.After == nil {
+			removed[c.Owner]++
+		}
+	}
+	if want := map[service.Key]int{key("taker"): 2, key("former"): 1}; !maps.Equal(removed, want) {
+		t.Errorf("removals by owner: %v, want two ranges of the taker's and the other frontend: %v", removed, want)
+	}
+}
+
 // TestFrontends_HeldServiceGivesWay: a held Service gives way. What it keeps is not its owner's wish, if the API
 // does not say whose the frontend is.
 func TestFrontends_HeldServiceGivesWay(t *testing.T) {

@@ -165,6 +165,18 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_LargeServiceDivided")},
 	},
 	{
+		name:      "a small Service does not wait for the one that takes its frontend",
+		sentence:  "A Service that loses a frontend to a large one is written with it.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "losers[c.Owner] = true", "_ = losers"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_LoserWaitsWithTaker")}, short: true,
+	},
+	{
+		name:      "two Services remove and add ranges of one frontend",
+		sentence:  "Whoever takes a frontend also removes what the former Service has there.",
+		edits:     edit("dataplane/ledger/write.go", "by != nil && e.wanted == nil", "by != nil && e.wanted != nil"),
+		campaigns: []campaign{unitTest("dataplane/ledger", "TestFrontends_RemovalBelongsToTaker")}, short: true,
+	},
+	{
 		name:      "endpoints that landed ahead stay",
 		sentence:  "If a Service is rejected in its last turn, endpoints that nothing leads to yet are removed.",
 		edits:     edit("dataplane/ledger/landed.go", "\t\t\tm.ahead[f] = true\n", ""),

@@ -571,6 +571,11 @@ var regressions = []regression{
 		}},
 	},
 	{
+		// Its chain was deleted while the frontend still led there, and then the denied sources of both overlapped.
+		"a large Service takes a node port from a small one, and both deny sources",
+		scenario{1332, []event{{setSlice, 1, 1, 0x2aad}, {setService, 5, 0, 0x2ebc2}, {pause, 0, 0, 0x10000}, {setService, 1, 0, 0x2051e}}},
+	},
+	{
 		"a change while three Services are held back and one of them hangs",
 		scenario{2884, []event{{setSlice, 8, 1, 0x1230}, {setSlice, 8, 2, 0x591f}, {setService, 9, 0, 0x1f1db}, {setSlice, 9, 0, 0x5447}, {setSlice, 9, 1, 0xfd53}, {setSlice, 10, 0, 0x8054}, {setSlice, 10, 1, 0x4fea}, {setSlice, 10, 2, 0x2282}, {setService, 11, 0, 0x16272}, {setSlice, 11, 0, 0x154ac}, {setService, 12, 0, 0x2dc23}, {setSlice, 12, 0, 0xa5a7}, {setSlice, 12, 1, 0x18c8a}, {setService, 3, 0, 0xe37a}, {pause, 0, 0, 0x800}, {setSlice, 8, 0, 0x132a0}, {relist, 2, 0, 0x804b}, {pause, 0, 0, 0x2}, {setSlice, 5, 0, 0xa626}, {pause, 0, 0, 0x40}, {setService, 1, 0, 0x9830}, {pause, 0, 0, 0x1000}, {setSlice, 3, 1, 0x54a2}, {pause, 0, 0, 0x4000}, {pause, 0, 0, 0x10}, {setService, 10, 0, 0x62d4}, {pause, 0, 0, 0x2000}, {stallService, 9, 3, 0xdcc6}, {hangService, 8, 4, 0x32df}, {pause, 0, 0, 0x80}, {setSlice, 7, 1, 0xbb92}, {pause, 0, 0, 0x100}, {hangAlongside, 1, 10, 0xaf74}}},
 	},

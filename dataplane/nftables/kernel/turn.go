@@ -42,7 +42,6 @@ func (s *course) note(c *dataplane.Change) {
 }
 
 func (s *course) phaseOf(c *dataplane.Change) phase {
-	leads := c.ID.Container == inFrontends || c.ID.Container == inNodePorts
 	switch slot := render.HasSlots(c.ID.Container); {
 	case slot && c.Before == nil:
 		return phaseNew
@@ -50,9 +49,9 @@ func (s *course) phaseOf(c *dataplane.Change) phase {
 		return phaseGone
 	case slot:
 		return phaseChanged
-	case leads && !s.before:
+	case leads(c) && !s.before:
 		return phaseComing
-	case leads && !s.after:
+	case leads(c) && !s.after:
 		return phaseLeaving
 	default:
 		return phaseRest
@@ -61,9 +60,9 @@ func (s *course) phaseOf(c *dataplane.Change) phase {
 
 // turn chooses what one write does of a batch that may be divided. It leaves a part of Services with more than most
 // changes for the next writes, so that others wait for a part only. Large Services take turns after the last one, in the
-// order of keys: one that changes all the time does not keep the others waiting. A batch that changes the node's own rules
-// is not divided, because what they add or remove serves all. Into a new table, the node's rules and all small Services are
-// written first, and each large Service after them.
+// order of keys: one that changes all the time does not keep the others waiting. A Service that loses a frontend to one that
+// waits, waits as well. A batch that changes the node's own rules is not divided, because what they add or remove serves
+// all. Into a new table, the node's rules and all small Services are written first, and each large Service after them.
 func turn(changes []dataplane.Change, most int, last service.Key) (now, left []dataplane.Change, large service.Key) {
 	of, large, found := dataplane.NextLarge(changes, most, last)
 	if !found || of[service.Node] > 0 && !isNew(changes) {
@@ -103,7 +102,54 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 			left = append(left, *c)
 		}
 	}
+	losers := losersOf(now, left)
+	for key := range losers {
+		if of[key] > most {
+			return changes, nil, last // two large Services may each wait for a frontend of the other
+		}
+	}
+	now, left = wait(now, left, losers)
 	return slices.Clip(now), left, large
+}
+
+// losersOf returns the Services that delete a chain to which a frontend leads that is left for a later write: a large
+// Service takes the frontend from them.
+func losersOf(now, left []dataplane.Change) map[service.Key]bool {
+	led := map[dataplane.ID]bool{}
+	for i := range left {
+		if c := &left[i]; c.Before != nil && leads(c) {
+			for _, ref := range (render.Origin{}).Refs(c.Before) {
+				led[ref] = true
+			}
+		}
+	}
+	losers := map[service.Key]bool{}
+	for i := range now {
+		if c := &now[i]; c.After == nil && c.Owner != service.Node && led[c.ID] && c.ID.Container == render.ContainerChain {
+			losers[c.Owner] = true
+		}
+	}
+	return losers
+}
+
+// wait moves the changes of some Services to those that are left.
+func wait(now, left []dataplane.Change, keys map[service.Key]bool) (sooner, later []dataplane.Change) {
+	if len(keys) == 0 {
+		return now, left
+	}
+	for _, c := range now {
+		if keys[c.Owner] {
+			left = append(left, c)
+		} else {
+			sooner = append(sooner, c)
+		}
+	}
+	return sooner, left
+}
+
+// leads reports whether a change is about a frontend.
+func leads(c *dataplane.Change) bool {
+	return c.ID.Container == inFrontends || c.ID.Container == inNodePorts
 }
 
 // phasesOf returns what happens to a Service, and how many changes it has in each phase.

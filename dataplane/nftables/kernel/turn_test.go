@@ -3,10 +3,15 @@
 package kernel
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -30,5 +35,55 @@ func TestTurns_LargeServicesAlternate(t *testing.T) {
 	}
 	if !slices.Equal(served, []service.Key{a, b, a, b}) {
 		t.Errorf("turns of %v", served)
+	}
+}
+
+// TestTurns_LoserWaitsWithTaker: a small Service that loses a frontend to a large one keeps its chain until the large one
+// has the frontend. In the turn of a large loser, nothing is divided. The kernel does not delete a chain to which a
+// frontend leads.
+func TestTurns_LoserWaitsWithTaker(t *testing.T) {
+	taker, loser, other := service.Key{Namespace: "a", Name: "x"}, service.Key{Namespace: "b", Name: "x"}, service.Key{Namespace: "c", Name: "x"}
+	chain := func(name string) *dataplane.Object {
+		return &dataplane.Object{ID: dataplane.ID{Container: render.ContainerChain, Name: name}, Kind: dataplane.Owned}
+	}
+	frontend := func(to string) *dataplane.Object {
+		b, data := netlink.Nest(nil, unix.NFTA_SET_ELEM_DATA)
+		b, verdict := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
+		b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, uint32(0xfffffffc)) // goto
+		b = netlink.AppendText(b, unix.NFTA_VERDICT_CHAIN, to)
+		b = netlink.End(netlink.End(b, verdict), data)
+		return &dataplane.Object{ID: dataplane.ID{Container: inFrontends, Name: "f"}, Kind: dataplane.Element, Body: string(b)}
+	}
+	slots := render.ContainerOf(render.SetName("nodeport-cluster-endpoints"))
+	if !render.HasSlots(slots) {
+		t.Fatalf("%s has no slots", slots)
+	}
+	for name, test := range map[string]struct {
+		losing int
+		want   map[service.Key]int
+	}{
+		"small": {1, map[service.Key]int{taker: 10, other: 1}},
+		"large": {30, map[service.Key]int{taker: 32, other: 1, loser: 31}},
+	} {
+		changes := []dataplane.Change{
+			{ID: frontend("").ID, Before: frontend("of-loser"), After: frontend("of-taker"), Owner: taker},
+			{ID: chain("of-taker").ID, After: chain("of-taker"), Owner: taker},
+			{ID: chain("of-loser").ID, Before: chain("of-loser"), Owner: loser},
+			{ID: chain("of-other").ID, Before: chain("of-other"), Owner: other},
+		}
+		for range 30 {
+			changes = append(changes, dataplane.Change{ID: dataplane.ID{Container: slots}, After: chain("slot"), Owner: taker})
+		}
+		for range test.losing {
+			changes = append(changes, dataplane.Change{Owner: loser, Before: chain("")})
+		}
+		now, left, _ := turn(changes, 10, taker)
+		got := map[service.Key]int{}
+		for _, c := range now {
+			got[c.Owner]++
+		}
+		if !maps.Equal(got, test.want) || len(now)+len(left) != len(changes) {
+			t.Errorf("%s: %v now and %d left, want %v now", name, got, len(left), test.want)
+		}
 	}
 }
