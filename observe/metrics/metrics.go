@@ -2,12 +2,13 @@
 
 // Package metrics counts what the core announces, and serves it at /metrics and /metrics/services.
 // The daemon makes one [Metrics] per proxy, which is an observe.Listener and follows the proxy. It
-// has three parts:
+// has four kinds of metrics:
 //
 //   - kube-proxy's metrics, with its names, labels and buckets, so that dashboards, alerts and load
 //     tests work unchanged (kubeproxy.go);
 //   - Sluice's own, sluice_…, with finer buckets: upstream's latency histogram begins where our
 //     work has long ended (domain.go, actors.go);
+//   - those of the parts of the process, which each part defines (part.Part.Metrics; sampled.go);
 //   - those of single Services, made of the records of the book and shown at /metrics/services. The
 //     size of /metrics itself does not depend on the number of Services.
 //

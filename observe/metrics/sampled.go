@@ -24,7 +24,7 @@ type Definition struct {
 // Kind is the kind of a metric.
 type Kind int
 
-// The kinds. Total is a counter without labels that begins with the Metrics.
+// The kinds. Total is a counter without labels whose creation time is that of the Metrics.
 const (
 	Gauge Kind = iota
 	Counter

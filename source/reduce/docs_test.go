@@ -17,7 +17,8 @@ func TestDocs_NameKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{annotationScheduler, annotationFlags, annotationBalancing, annotationSlowStart, annotationOutlier, annotationZoneMin, annotationZoneShare, annotationWeight, annotationCiliumWeight, discoveryv1.LabelServiceName, corev1.EndpointsLastChangeTriggerTime,
+	for _, key := range []string{annotationScheduler, annotationFlags, annotationBalancing, annotationSlowStart, annotationOutlier, annotationZoneMin, annotationZoneShare, annotationDrain, annotationFlowLog, annotationNoEndpoints, annotationDenyRanges,
+		annotationProxyProtocol, annotationWeight, annotationCiliumWeight, discoveryv1.LabelServiceName, corev1.EndpointsLastChangeTriggerTime,
 		corev1.LabelTopologyZone, autoscalerTaint, LabelServiceProxyName, "service.kubernetes.io/headless"} {
 		if !strings.Contains(string(page), "`"+key+"`") {
 			t.Errorf("%s is missing", key)

@@ -21,9 +21,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestConfiguration_RollsOut follows docs/upgrade.md, "Change the configuration": a good configuration reaches all
-// nodes. A bad one stops at the nodes of the first step, because /readyz fails there. The rules of these nodes
-// still work, and kubectl rollout undo replaces only their pods.
+// A good configuration reaches all nodes, as "Change the configuration" in docs/upgrade.md describes. A bad one stops
+// at the nodes of the first step, because /readyz fails there. The rules of these nodes still work, and kubectl rollout
+// undo replaces only their pods.
 func TestConfiguration_RollsOut(t *testing.T) {
 	p := newPool(t, 6)
 	web := p.createService(t)

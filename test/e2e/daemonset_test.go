@@ -28,9 +28,8 @@ const (
 	rolledMax = 10 * time.Minute
 )
 
-// TestDaemonSet_ReleaseNeverWrites: release that never writes. The DaemonSet controller of Kubernetes replaces the
-// pods of the first nodes by a release that never writes, and no others. The rules of the previous release still
-// work on these nodes.
+// A rollout stops at the first nodes if the release never writes. The DaemonSet controller of Kubernetes replaces the
+// pods of these nodes, and no others. The rules of the previous release still work there.
 func TestDaemonSet_ReleaseNeverWrites(t *testing.T) {
 	p := newPool(t, 10)
 	web := p.createService(t)

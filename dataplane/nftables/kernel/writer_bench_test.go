@@ -20,8 +20,8 @@ var sizes = []struct{ services, endpoints int }{{1000, 10}, {10000, 10}, {50000,
 // BenchmarkColdStart fills an empty kernel: render, account, write. docs/adr/0006-nftables-shape.md
 // quotes the next one:
 //
-//	go test -run '^$' -bench . -benchtime 1x ./dataplane/nftables
-//	go test -run '^$' -bench Change -benchtime 300x ./dataplane/nftables
+//	go test -run '^$' -bench . -benchtime 1x ./dataplane/nftables/kernel
+//	go test -run '^$' -bench Change -benchtime 300x ./dataplane/nftables/kernel
 func BenchmarkColdStart(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
