@@ -171,6 +171,12 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_LoserWaitsWithTaker")}, short: true,
 	},
 	{
+		name:      "a Service waits for ever for the one that takes its frontend",
+		sentence:  "It waits for 20 turns at most.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "long := t.waited > waitedMax", "long := false"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_LoserWaitsWithTaker")}, short: true,
+	},
+	{
 		name:      "two Services remove and add ranges of one frontend",
 		sentence:  "Whoever takes a frontend also removes what the former Service has there.",
 		edits:     edit("dataplane/ledger/write.go", "by != nil && e.wanted == nil", "by != nil && e.wanted != nil"),

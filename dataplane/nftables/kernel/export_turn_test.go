@@ -2,5 +2,9 @@
 
 package kernel
 
-// Turn is turn, for tests.
-var Turn = turn
+import "github.com/sluice-proxy/sluice/dataplane"
+
+// Turn returns the first turn of a batch, for tests.
+func Turn(changes []dataplane.Change, most int) (now, left []dataplane.Change) {
+	return (&turns{most: most}).choose(changes)
+}

@@ -58,24 +58,50 @@ func (s *course) phaseOf(c *dataplane.Change) phase {
 	}
 }
 
-// turn chooses what one write does of a batch that may be divided. It leaves a part of Services with more than most
-// changes for the next writes, so that others wait for a part only. Large Services take turns after the last one, in the
-// order of keys: one that changes all the time does not keep the others waiting. A Service that loses a frontend to one that
-// waits, waits as well. A batch that changes the node's own rules is not divided, because what they add or remove serves
-// all. Into a new table, the node's rules and all small Services are written first, and each large Service after them.
-func turn(changes []dataplane.Change, most int, last service.Key) (now, left []dataplane.Change, large service.Key) {
-	of, large, found := dataplane.NextLarge(changes, most, last)
+// turns chooses what each write does of batches that may be divided.
+type turns struct {
+	// most is the number of objects of a turn.
+	most int
+	last service.Key
+	// waited counts the writes in a row in which a Service waited for the one that takes its frontend.
+	waited int
+}
+
+// waitedMax is how many turns a Service waits at most for one that takes its frontend, which may change all the time.
+const waitedMax = 20
+
+// choose leaves a part of Services with more than most changes for the next writes, so that others wait for a part only.
+// Large Services take turns after the last one, in the order of keys: one that changes all the time does not keep the
+// others waiting. A Service that loses a frontend to one that waits, waits as well. A batch that changes the node's own
+// rules is not divided, because what they add or remove serves all. Into a new table, the node's rules and all small
+// Services are written first, and each large Service after them.
+func (t *turns) choose(changes []dataplane.Change) (now, left []dataplane.Change) {
+	of, large, found := dataplane.NextLarge(changes, t.most, t.last)
 	if !found || of[service.Node] > 0 && !isNew(changes) {
-		return changes, nil, last
+		return changes, nil
 	}
+	if of[service.Node] > 0 {
+		large = t.last // none has a turn yet
+	}
+	now, left = t.divide(changes, of, large)
+	losers := losersOf(now, left)
+	if t.tooLong(losers, of) {
+		return changes, nil
+	}
+	t.last = large
+	now, left = wait(now, left, losers)
+	return slices.Clip(now), left
+}
+
+// divide chooses all changes of the node and of small Services, and a part of those of a large one. A batch with changes of
+// the node has none of that part.
+func (t *turns) divide(changes []dataplane.Change, of map[service.Key]int, large service.Key) (now, left []dataplane.Change) {
 	var phases [phaseGone + 1]int
 	var its course
-	if of[service.Node] > 0 {
-		large = last // none has a turn yet
-	} else {
+	if of[service.Node] == 0 {
 		its, phases = phasesOf(changes, large)
 	}
-	room := most
+	room := t.most
 	for p := range phases {
 		take := min(phases[p], room)
 		if phase(p) == phaseRest && room > 0 {
@@ -88,12 +114,12 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 		}
 		phases[p] = take
 	}
-	now = make([]dataplane.Change, 0, most)
+	now = make([]dataplane.Change, 0, t.most)
 	for i := range changes {
 		c := &changes[i]
 		p := its.phaseOf(c)
 		switch {
-		case of[c.Owner] <= most || c.Owner == service.Node:
+		case of[c.Owner] <= t.most || c.Owner == service.Node:
 			now = append(now, *c)
 		case c.Owner == large && phases[p] > 0:
 			phases[p]--
@@ -102,14 +128,20 @@ func turn(changes []dataplane.Change, most int, last service.Key) (now, left []d
 			left = append(left, *c)
 		}
 	}
-	losers := losersOf(now, left)
+	return now, left
+}
+
+// tooLong reports whether a batch is not divided, so that no Service waits for ever. It counts the writes in which one waits.
+func (t *turns) tooLong(losers map[service.Key]bool, of map[service.Key]int) bool {
+	t.waited++
+	long := t.waited > waitedMax
 	for key := range losers {
-		if of[key] > most {
-			return changes, nil, last // two large Services may each wait for a frontend of the other
-		}
+		long = long || of[key] > t.most // two large Services may each wait for a frontend of the other
 	}
-	now, left = wait(now, left, losers)
-	return slices.Clip(now), left, large
+	if long || len(losers) == 0 {
+		t.waited = 0
+	}
+	return long && len(losers) > 0
 }
 
 // losersOf returns the Services that delete a chain to which a frontend leads that is left for a later write: a large

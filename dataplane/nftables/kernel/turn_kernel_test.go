@@ -136,7 +136,7 @@ func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 	w.serve(wide(100, 100))
 	if batch := w.ledger.Plan(); !slices.ContainsFunc(batch.Changes, func(c dataplane.Change) bool { return c.Owner == service.Node }) {
 		t.Error("no rule of the node changes")
-	} else if _, left, _ := kernel.Turn(batch.Changes, most, service.Key{}); len(left) > 0 {
+	} else if _, left := kernel.Turn(batch.Changes, most); len(left) > 0 {
 		t.Errorf("%d changes of a large Service that is served are left, although the rules of the node change", len(left))
 	}
 }
@@ -145,7 +145,7 @@ func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 // refer to.
 func isInOrder(t *testing.T, batch *dataplane.Batch, most int) {
 	t.Helper()
-	now, left, _ := kernel.Turn(batch.Changes, most, service.Key{})
+	now, left := kernel.Turn(batch.Changes, most)
 	if len(now)+len(left) != len(batch.Changes) {
 		t.Fatalf("%d changes now and %d left of %d", len(now), len(left), len(batch.Changes))
 	}

@@ -24,12 +24,11 @@ func TestTurns_LargeServicesAlternate(t *testing.T) {
 		changes = append(changes, dataplane.Change{Owner: a}, dataplane.Change{Owner: b})
 	}
 	changes = append(changes, dataplane.Change{Owner: small})
-	var last service.Key
+	large := turns{most: 10}
 	var served []service.Key
 	for range 4 {
-		var now, left []dataplane.Change
-		now, left, last = turn(changes, 10, last)
-		if served = append(served, last); len(now)+len(left) != len(changes) || now[len(now)-1].Owner != small {
+		now, left := large.choose(changes)
+		if served = append(served, large.last); len(now)+len(left) != len(changes) || now[len(now)-1].Owner != small {
 			t.Errorf("%d now and %d later of %d; the small Service waits", len(now), len(left), len(changes))
 		}
 	}
@@ -77,13 +76,23 @@ func TestTurns_LoserWaitsWithTaker(t *testing.T) {
 		for range test.losing {
 			changes = append(changes, dataplane.Change{Owner: loser, Before: chain("")})
 		}
-		now, left, _ := turn(changes, 10, taker)
-		got := map[service.Key]int{}
-		for _, c := range now {
-			got[c.Owner]++
+		large := turns{most: 10, last: taker}
+		choose := func() (map[service.Key]int, int) {
+			now, left := large.choose(changes)
+			got := map[service.Key]int{}
+			for _, c := range now {
+				got[c.Owner]++
+			}
+			return got, len(now) + len(left)
 		}
-		if !maps.Equal(got, test.want) || len(now)+len(left) != len(changes) {
-			t.Errorf("%s: %v now and %d left, want %v now", name, got, len(left), test.want)
+		if got, all := choose(); !maps.Equal(got, test.want) || all != len(changes) {
+			t.Errorf("%s: %v now of %d, want %v of %d", name, got, all, test.want, len(changes))
+		}
+		for range waitedMax - 1 {
+			choose()
+		}
+		if got, _ := choose(); got[loser] != test.losing+1 {
+			t.Errorf("%s: the loser still waits after %d turns: %v", name, waitedMax, got)
 		}
 	}
 }

@@ -40,8 +40,8 @@ type Writer struct {
 	ahead *ahead
 	// start ends with the first Write.
 	start *start
-	// served is the large Service that had the last turn. Only Write uses it.
-	served service.Key
+	// turns divides the changes of large Services. Only Write uses it.
+	turns turns
 }
 
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is the real one
@@ -111,7 +111,7 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	if config.Open == nil {
 		config.Open = func() (Socket, error) { return wire.Open() }
 	}
-	return &Writer{d: &rules.Headers[family], config: config, start: config.Starts.add()}
+	return &Writer{d: &rules.Headers[family], config: config, start: config.Starts.add(), turns: turns{most: config.TurnObjects}}
 }
 
 // Close closes the socket. The rules stay. The next call opens a new socket.
@@ -179,7 +179,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	}
 	var left []dataplane.Change
 	if batch.Divisible {
-		changes, left, w.served = turn(changes, w.config.TurnObjects, w.served)
+		changes, left = w.turns.choose(changes)
 	}
 	if err = a.carryOut(ctx, changes); err != nil {
 		a.account(ctx, changes, err)
