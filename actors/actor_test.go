@@ -23,9 +23,8 @@ type fencible struct {
 
 func (f *fencible) Fenced() bool { return f.fenced.Load() }
 
-// A stuck actor has been given up and reads nothing, so a post must nudge the supervisor,
-// which may have parked it. When the stuck actor returns at last, its successor still
-// has the address.
+// TestDirectory_StuckActorLosesAddress: a post to an abandoned stuck actor wakes the supervisor, which may have parked
+// it. When the stuck actor returns, its successor keeps the address.
 func TestDirectory_StuckActorLosesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, 0)
@@ -71,8 +70,8 @@ func TestDirectory_StuckActorLosesAddress(t *testing.T) {
 	})
 }
 
-// TestActor_AckDoesNotWake: an ack is no nudge. An ack is an answer and no new input. Otherwise an actor that
-// fails at its acks would never stay parked.
+// TestActor_AckDoesNotWake: an ack does not wake the supervisor, but new facts do. Otherwise an actor that fails at its
+// acks would never stay parked.
 func TestActor_AckDoesNotWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, 0)
@@ -99,8 +98,8 @@ func (r stopping) Service(ctx context.Context, v *service.View, on *service.Node
 	return r.renderer.Service(ctx, v, on)
 }
 
-// TestActor_StoppedSendsNothing: an actor that is stopped sends nothing. What was rendered or told may be a part,
-// and a fenced one has a successor.
+// TestActor_StoppedSendsNothing: an actor that is stopped or fenced in a turn submits no fragment. Its output may be
+// incomplete, and a fenced actor has a successor.
 func TestActor_StoppedSendsNothing(t *testing.T) {
 	for _, when := range []string{"never", "while it renders", "while its view is told", "fenced"} {
 		v := build(t, 0)
@@ -130,7 +129,8 @@ func TestActor_StoppedSendsNothing(t *testing.T) {
 	}
 }
 
-// TestActor_ViewSentBeforeFragment: the view is told before its fragment. Packets follow the fragment.
+// TestActor_ViewSentBeforeFragment: an actor reports the view before it submits the fragment, so that observers know
+// the view before packets follow the fragment.
 func TestActor_ViewSentBeforeFragment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
@@ -150,8 +150,8 @@ func TestActor_ViewSentBeforeFragment(t *testing.T) {
 	})
 }
 
-// A Service that goes and comes back between two turns is one message. Changes of its
-// slices in between were not posted, so they must be read.
+// TestActor_ServiceRecreatedBetweenTurns: an actor whose Service is deleted and recreated between two turns is stale
+// and has to read its slices again. Changes of the slices in between were not posted.
 func TestActor_ServiceRecreatedBetweenTurns(t *testing.T) {
 	gone, back := SpecChanged{}, SpecChanged{Spec: spec()}
 	tests := []struct {

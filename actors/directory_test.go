@@ -146,7 +146,8 @@ func specNamed(i int) *service.Spec {
 	return s
 }
 
-// TestDirectory_ActorLivesUntilLastAck: an actor lives from the first mention to the last ack.
+// TestDirectory_ActorLivesUntilLastAck: an actor lives from the first post of its Service to the ack of its tombstone.
+// A recreated Service gets a later revision.
 func TestDirectory_ActorLivesUntilLastAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
@@ -183,7 +184,8 @@ func TestDirectory_ActorLivesUntilLastAck(t *testing.T) {
 	})
 }
 
-// TestDirectory_FactsReachEveryActor: facts reach everybody.
+// TestDirectory_FactsReachEveryActor: posted facts reach every actor, and an actor whose output stays the same submits
+// no fragment.
 func TestDirectory_FactsReachEveryActor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)
@@ -206,7 +208,7 @@ func TestDirectory_FactsReachEveryActor(t *testing.T) {
 	})
 }
 
-// Posting and leaving race all the time; nothing posted may get lost.
+// TestDirectory_PostRacesWithLeave: a Service that is posted while its previous actor leaves is rendered.
 func TestDirectory_PostRacesWithLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 0)

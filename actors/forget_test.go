@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestMachine_ForgettingChangesNothing compares one that forgets its view after each turn with one that never
-// does, over random messages and acks.
+// TestMachine_ForgettingChangesNothing compares a machine that forgets its view after each turn with a machine that
+// never does, over random messages and acks.
 func TestMachine_ForgettingChangesNothing(t *testing.T) {
 	told := []Output{{Name: "one", Renderer: renderer{}, Programmed: unheard}, {Name: "two", Renderer: renderer{}}}
 	forgotten := 0
@@ -74,7 +74,8 @@ func TestMachine_ForgettingChangesNothing(t *testing.T) {
 	}
 }
 
-// TestMachine_Forget: what is forgotten.
+// TestMachine_Forget: a machine keeps its view until it is applied everywhere and observers were told, and then forgets
+// it. It keeps a large view.
 func TestMachine_Forget(t *testing.T) {
 	m := live(slice("s", "10.0.0.1"))
 	if m.Forget(); m.view == nil {

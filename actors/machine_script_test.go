@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestMachine_Scripts runs the stories in testdata; testdata/README.md has their notation.
+// TestMachine_Scripts runs the scripts in testdata; testdata/README.md describes their notation.
 func TestMachine_Scripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.HasSuffix(path, ".txt") {

@@ -30,8 +30,8 @@ func (t *town) events() []Event {
 	return told
 }
 
-// TestMachine_ServiceTooLarge: a Service that is too large is not rendered, and says so once. It keeps its
-// fragment until it asks for less, or is gone.
+// TestMachine_ServiceTooLarge: a Service above the size limit is not rendered and is reported once. It keeps its last
+// fragment until it is small enough or deleted.
 func TestMachine_ServiceTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 5)
@@ -93,8 +93,8 @@ func TestMachine_ServiceTooLarge(t *testing.T) {
 	})
 }
 
-// TestMachine_ServiceTooLargeFromStart: a Service that is too large from the start has no fragment until it asks
-// for less.
+// TestMachine_ServiceTooLargeFromStart: a Service that is too large from the start has no fragment until it is small
+// enough.
 func TestMachine_ServiceTooLargeFromStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 5)
@@ -112,8 +112,7 @@ func TestMachine_ServiceTooLargeFromStart(t *testing.T) {
 	})
 }
 
-// TestMachine_SizeCountsAllAddresses: all addresses count. The number of objects is limited alike for ClusterIPs,
-// node ports, load balancer IPs and external IPs. All of them are written in the same transactions.
+// TestMachine_SizeCountsAllAddresses: external IPs, load balancer IPs and ports all count toward the size limit.
 func TestMachine_SizeCountsAllAddresses(t *testing.T) {
 	addresses := sized(4).ExternalIPs
 	for name, set := range map[string]func(s *service.Spec){

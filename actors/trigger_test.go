@@ -16,9 +16,8 @@ func triggered(trigger time.Time, endpoint string) *service.Slice {
 	return s
 }
 
-// TestMachine_TriggerOfSliceWithoutMessage: the trigger of a slice without a message. A snapshot has a slice whose
-// message was dropped, was never posted, or comes later. The fragment carries the slice's trigger all the same,
-// and once.
+// TestMachine_TriggerOfSliceWithoutMessage: a fragment carries the trigger of a slice from a snapshot, even without a
+// message about the slice, and only once. The message may have been dropped, never posted, or still be on its way.
 func TestMachine_TriggerOfSliceWithoutMessage(t *testing.T) {
 	trigger := noon.Add(-time.Second)
 	one := triggered(trigger, "10.0.0.1")
@@ -43,8 +42,8 @@ func TestMachine_TriggerOfSliceWithoutMessage(t *testing.T) {
 	}
 }
 
-// TestMachine_OldSliceGivesNoTrigger: the trigger of an old slice. The Service came long after its slice. The
-// trigger says nothing about the time that the Service's change took.
+// TestMachine_OldSliceGivesNoTrigger: a slice that is much older than the snapshot gives the fragment no trigger. The
+// Service came long after its slice, so the trigger does not measure the change of the Service.
 func TestMachine_OldSliceGivesNoTrigger(t *testing.T) {
 	m := NewMachine(web, 3, outputs, 0)
 	one := triggered(noon.Add(-time.Second), "10.0.0.1")

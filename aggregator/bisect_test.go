@@ -75,8 +75,8 @@ func none([]service.Key) []service.Key              { return nil }
 func all(culprits []service.Key) []service.Key      { return culprits }
 func theFirst(culprits []service.Key) []service.Key { return culprits[:1] }
 
-// Regardless of the culprits, the bisection ends, the unaffected Services are applied, the culprits and
-// no other key is quarantined, and for each culprit the rejected tries are logarithmic.
+// TestBisection_QuarantinesOnlyCulpritsQuick: for random culprits, a bisection ends, quarantines exactly the culprits
+// and applies all other Services. The number of rejected tries per culprit is logarithmic.
 func TestBisection_QuarantinesOnlyCulpritsQuick(t *testing.T) {
 	seeds := uint64(60)
 	if testenv.All() {
@@ -118,8 +118,8 @@ func TestBisection_QuarantinesOnlyCulpritsQuick(t *testing.T) {
 	}
 }
 
-// A writer may name everything that a rejected message contains. That is no reason to try each
-// Service alone.
+// TestBisection_ManyNamedStaysLogarithmic: a bisection does not try each Service alone when the writer names many
+// Services of a rejected write.
 func TestBisection_ManyNamedStaysLogarithmic(t *testing.T) {
 	ks := keys(2000)
 	for named := range 1000 {
@@ -133,8 +133,8 @@ func TestBisection_ManyNamedStaysLogarithmic(t *testing.T) {
 	}
 }
 
-// A write takes longer than the deadline, and other Services change all the time, so that there is
-// always a write due. The unaffected suspects are served nevertheless, and the culprit is found.
+// TestAggregator_SearchNotStarvedByChanges: a bisection finds the culprit and applies the unaffected suspects within a
+// minute, although writes take longer than the maximum delay and other Services change all the time.
 func TestAggregator_SearchNotStarvedByChanges(t *testing.T) {
 	for _, receipts := range []receipts{whole, wholeFirstNamed} {
 		synctest.Test(t, func(t *testing.T) {

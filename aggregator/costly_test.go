@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestMachine_LongChainIsCharged: a long chain is charged. In iptables mode a port with 5,000 endpoints is one
-// object. Who has it written waits as long as who has as many objects written.
+// TestMachine_LongChainIsCharged: a Service whose long chain takes most of a write has to wait, like a Service with
+// many objects. In iptables mode, a port with 5,000 endpoints is one object.
 func TestMachine_LongChainIsCharged(t *testing.T) {
 	long, short := service.Key{Namespace: "a", Name: "long"}, service.Key{Namespace: "a", Name: "short"}
 	chain := func(rules int) *dataplane.Object {

@@ -104,8 +104,8 @@ func quarantined(h *fixture) (names []string) {
 	return names
 }
 
-// One Service makes every batch that contains it fail, and no batch is rejected. It is quarantined
-// alone, its last rules stay, and the others are served and go on changing.
+// TestAggregator_FailingServiceIsolated: a Service whose batches all fail without being rejected is quarantined alone
+// and keeps its last rules. The other Services are served and can change.
 func TestAggregator_FailingServiceIsolated(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		for _, byObject := range []bool{false, true} {
@@ -159,9 +159,8 @@ func TestAggregator_FailingServiceIsolated(t *testing.T) {
 	}
 }
 
-// Each write that contains one Service hangs until it times out. The others land within minutes, and
-// later tries of the Service delay no other Service for long. Once it can be written, it lands, however long other
-// writes took.
+// TestAggregator_HangingServiceIsolated: when each write of one Service hangs until it times out, the other Services
+// land within minutes, and later tries delay them only briefly. A fixed Service lands, however long other writes took.
 func TestAggregator_HangingServiceIsolated(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		for _, slow := range []time.Duration{0, 500 * time.Millisecond} {
@@ -206,8 +205,8 @@ func TestAggregator_HangingServiceIsolated(t *testing.T) {
 	}
 }
 
-// The writes of a Service hang, and it is quarantined. What it wants later takes longer than a try lasts
-// at first, and lands: soon, or within hours if it takes nearly as long as any write may.
+// TestAggregator_QuarantinedSlowServiceLands: a quarantined Service whose next write takes longer than the first tries
+// allow still lands, within minutes or, if the write takes very long, within hours.
 func TestAggregator_QuarantinedSlowServiceLands(t *testing.T) {
 	for takes, most := range map[time.Duration]time.Duration{
 		8 * time.Second: 10 * time.Minute, 35 * time.Second: 20 * time.Minute, 100 * time.Second: 90 * time.Minute,
@@ -236,8 +235,8 @@ func TestAggregator_QuarantinedSlowServiceLands(t *testing.T) {
 	}
 }
 
-// Each write of a Service takes long on a slow node, and none has landed since the start. One Service is
-// rejected, and the bisection is as fast as the node is.
+// TestBisection_SlowNode: on a node where writes of Services are slow and none has landed yet, the bisection for a
+// rejected Service needs at most 20 write times.
 func TestBisection_SlowNode(t *testing.T) {
 	for _, slow := range []time.Duration{6 * time.Second, 30 * time.Second, 50 * time.Second} {
 		t.Run(slow.String(), func(t *testing.T) {
@@ -267,8 +266,8 @@ func TestBisection_SlowNode(t *testing.T) {
 	}
 }
 
-// One write took long, the first after a start. When a Service hangs later, the others do not wait as
-// long for each try.
+// TestAggregator_BisectionAfterLongFirstWrite: after a long first write, a Service that hangs later does not make the
+// other Services wait as long for each try.
 func TestAggregator_BisectionAfterLongFirstWrite(t *testing.T) {
 	for _, between := range []int{0, 4} {
 		t.Run(fmt.Sprintf("%d writes later", between), func(t *testing.T) {
@@ -305,7 +304,8 @@ func TestAggregator_BisectionAfterLongFirstWrite(t *testing.T) {
 	}
 }
 
-// The node fails every write for a while. No Service is the reason, and none is quarantined.
+// TestAggregator_FailingHostBlamesNoService: while the node fails every write, the aggregator quarantines no Service,
+// and the Services are served soon after the failure ends.
 func TestAggregator_FailingHostBlamesNoService(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		for _, begin := range []string{"", "poison"} {
@@ -351,7 +351,8 @@ func TestAggregator_FailingHostBlamesNoService(t *testing.T) {
 	}
 }
 
-// A bisection for a rejected Service meets one whose writes do not land, and reversed.
+// TestBisection_EndsForEveryFailureCause: a bisection ends and finds all culprits when some Services are rejected and
+// the writes of others fail.
 func TestBisection_EndsForEveryFailureCause(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
@@ -379,8 +380,8 @@ func TestBisection_EndsForEveryFailureCause(t *testing.T) {
 	}
 }
 
-// What does not land of a quarantined Service takes long. It is tried less often, so that the
-// others do not wait for it most of the time.
+// TestQuarantine_SlowTriesAreRare: a quarantined Service whose tries take long is tried less often, so that changes of
+// other Services wait 2 s at most on average.
 func TestQuarantine_SlowTriesAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := stumbling(t, &stumbler{outcome: dataplane.Unknown, takes: 20 * time.Second})
@@ -399,8 +400,8 @@ func TestQuarantine_SlowTriesAreRare(t *testing.T) {
 	})
 }
 
-// What another program removed of a Service does not land again, whether the Service changes or
-// not. No other Service waits for it.
+// TestAggregator_FailingRepairIsolated: a Service whose removed object cannot be written again is quarantined, and no
+// other Service waits for the repair.
 func TestAggregator_FailingRepairIsolated(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
@@ -429,8 +430,8 @@ func TestAggregator_FailingRepairIsolated(t *testing.T) {
 	}
 }
 
-// The kernel rejects a change of the node's own rules, or it does not land. The node keeps its last
-// rules, and Services go on changing. Later the kernel accepts it.
+// TestAggregator_NodeRulesHeldLikeService: when a change of the node's own rules is rejected or fails, the node keeps
+// its last rules and Services can still change. A later accepted change ends the quarantine.
 func TestAggregator_NodeRulesHeldLikeService(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		for _, body := range []string{"poison", "stumble"} {

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// The longest write that others wait for, the control write after it and a try end before /livez fails, and the
-// kubelet kills the process later still.
+// TestAggregator_HangFoundBeforeProcessKill: the longest shared write, its control write and a try together end before
+// /livez fails, and the kubelet kills the process later still.
 func TestAggregator_HangFoundBeforeProcessKill(t *testing.T) {
 	if longest := max(writeLong, writeAlone) + writeLong + tryLong; longest >= Liveness {
 		t.Errorf("a write, its control write and a try may take %v; /livez fails after %v", longest, Liveness)
@@ -94,8 +94,8 @@ func (h hanging) stumbler() *stumbler {
 	return s
 }
 
-// A Service changes, and its writes hang from then on. Each change of the others is in the kernel within 10 s, for hours, and
-// no kubelet kills the process.
+// TestAggregator_HangDoesNotDelayChanges: while the writes of one Service hang for hours, each change of the other
+// Services lands within 10 s, and the kubelet does not kill the process.
 func TestAggregator_HangDoesNotDelayChanges(t *testing.T) {
 	for _, h := range []hanging{
 		{outcome: dataplane.Busy, takes: time.Hour}, {outcome: dataplane.Unknown, takes: time.Hour},
@@ -146,7 +146,8 @@ func TestAggregator_HangDoesNotDelayChanges(t *testing.T) {
 	}
 }
 
-// More and more Services hang, two at once. Each change of the others is in the kernel within 10 s.
+// TestAggregator_SeveralHangsDoNotDelayChanges: while more and more Services hang, two at a time, each change of
+// another Service lands within 10 s.
 func TestAggregator_SeveralHangsDoNotDelayChanges(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
@@ -174,8 +175,8 @@ func TestAggregator_SeveralHangsDoNotDelayChanges(t *testing.T) {
 	}
 }
 
-// TestAggregator_TwoServicesHangInSuccession: two Services hang one after the other. The change of a third one, in
-// the write that meets the second one, does not wait for further tries of that write.
+// TestAggregator_TwoServicesHangInSuccession: when two Services hang one after the other, a change of a third Service
+// in the write with the second one does not wait for further tries of that write.
 func TestAggregator_TwoServicesHangInSuccession(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,7 +195,8 @@ func TestAggregator_TwoServicesHangInSuccession(t *testing.T) {
 	}
 }
 
-// Writes fail slowly and cannot be cut. The process is not killed, although it begins anew each time it is.
+// TestAggregator_SlowFailuresKillNoProcess: the kubelet does not kill the process when the writes of a Service fail
+// slowly and cannot be interrupted.
 func TestAggregator_SlowFailuresKillNoProcess(t *testing.T) {
 	for _, takes := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute} {
 		for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
@@ -220,8 +222,8 @@ func TestAggregator_SlowFailuresKillNoProcess(t *testing.T) {
 	}
 }
 
-// A node with many Services starts, and its first write takes long. It is not cut short, and a restart is not due
-// meanwhile.
+// TestAggregator_LongFirstWriteNotCutShort: the long first write of a node with many Services is not interrupted, and
+// /livez is excused for longer than the write takes.
 func TestAggregator_LongFirstWriteNotCutShort(t *testing.T) {
 	for many, took := range map[int]time.Duration{1000: 5400 * ms, 10_000: 9900 * ms, 60_000: 29 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -247,8 +249,8 @@ func TestAggregator_LongFirstWriteNotCutShort(t *testing.T) {
 	}
 }
 
-// A process starts with many Services, and one of them hangs. The others do not wait for the time that the first write of
-// so many may take, and then as long for each try.
+// TestAggregator_HangDelaysFirstWriteBriefly: when one of many Services hangs at startup, the others are served within
+// 20 s. They do not wait for the time limit of a first write.
 func TestAggregator_HangDelaysFirstWriteBriefly(t *testing.T) {
 	for many, most := range map[int]time.Duration{500: 15 * time.Second, 12_000: 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -272,7 +274,8 @@ func TestAggregator_HangDelaysFirstWriteBriefly(t *testing.T) {
 	}
 }
 
-// Another program holds a lock that every write needs, at the start or later. Everything lands soon after it is given back.
+// TestAggregator_WritesLandAfterLockReleased: when another process holds a lock that every write needs, at startup or
+// later, all writes land within 20 s after its release.
 func TestAggregator_WritesLandAfterLockReleased(t *testing.T) {
 	for _, held := range []time.Duration{8 * time.Second, 30 * time.Second, 3 * time.Minute} {
 		for _, later := range []time.Duration{0, time.Minute} {
@@ -307,8 +310,8 @@ func TestAggregator_WritesLandAfterLockReleased(t *testing.T) {
 	}
 }
 
-// A process ends while a Service hangs. The next one knows the Service: it writes what all others want at once, keeps the
-// rules of the Service, and tries it last and alone. So it lands once it can.
+// TestAggregator_RestartTriesUnlandedLast: after a restart, a Service whose writes hung in the previous process is
+// tried last and alone. The other Services are written first, and the Service keeps its rules and lands once it can.
 func TestAggregator_RestartTriesUnlandedLast(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -342,8 +345,8 @@ func TestAggregator_RestartTriesUnlandedLast(t *testing.T) {
 	}
 }
 
-// A process that has nothing to write but a Service that hangs, as in the process before, does not know how long writes
-// take. The first change of another Service waits for a try, but not for as long as a first write may last.
+// TestAggregator_FirstChangeAfterFormerHang: the first change of a Service takes at most 10 s in a process whose only
+// other pending write hangs, as in the previous process. This process does not know yet how long writes take.
 func TestAggregator_FirstChangeAfterFormerHang(t *testing.T) {
 	for after := time.Second; after < 30*time.Minute; after += 9 * time.Second {
 		synctest.Test(t, func(t *testing.T) {
@@ -369,8 +372,8 @@ type ownersStumbler struct{ *stumbler }
 func (ownersStumbler) Owner(o *dataplane.Object) (service.Key, bool) { return ownersModel{}.Owner(o) }
 func (ownersStumbler) Refs(o *dataplane.Object) []dataplane.ID       { return o.Refs() }
 
-// TestAggregator_SlowServiceKeepsOthersLimits: a slow Service says nothing about the node. Writes of one Service
-// take long. Those of others are limited as before, until one of them takes long, too.
+// TestAggregator_SlowServiceKeepsOthersLimits: slow writes of one Service do not raise the usual write time, from which
+// the limits follow; a slow write of a second Service does.
 func TestAggregator_SlowServiceKeepsOthersLimits(t *testing.T) {
 	m := &machine{}
 	wrote := func(names ...string) {

@@ -55,7 +55,7 @@ func churn(p *Pacer, now time.Time, took, lasts time.Duration) (share float64, e
 	}
 }
 
-// TestPacer_SustainedWritesTakeShare: sustained writes take their share.
+// TestPacer_SustainedWritesTakeShare: under constant load, writes take the configured share of the time.
 func TestPacer_SustainedWritesTakeShare(t *testing.T) {
 	for _, share := range []float64{0.1, 0.25, 0.5, 1} {
 		for _, took := range []time.Duration{ms, 40 * ms, 400 * ms} {
@@ -74,8 +74,8 @@ func started(pace Pace) *Pacer {
 	return p
 }
 
-// After a rest, changes in a row are written at once until writing is half a second ahead of its
-// share.
+// TestPacer_BurstGoesAheadOfShare: after a rest, the pacer writes changes immediately until writing is half a second
+// ahead of its share.
 func TestPacer_BurstGoesAheadOfShare(t *testing.T) {
 	p, now, writes := started(Pace{MaxWriteShare: 0.25}), at(0), 0
 	for ; writes < 100; writes++ {
@@ -92,8 +92,8 @@ func TestPacer_BurstGoesAheadOfShare(t *testing.T) {
 	}
 }
 
-// Neither a long write at the start nor writes that the deadline brings forward are made up for: a
-// change that comes a deadline later is written at once.
+// TestPacer_LongAgoWritesForgiven: a change that comes one maximum delay after a long first write, or after writes
+// forced by the maximum delay, is written immediately.
 func TestPacer_LongAgoWritesForgiven(t *testing.T) {
 	long := started(Pace{MaxWriteShare: 0.1, MaxDelay: 500 * ms})
 	long.Wrote(at(10_000), 10*time.Second, true, 0)
@@ -109,8 +109,8 @@ func TestPacer_LongAgoWritesForgiven(t *testing.T) {
 	}
 }
 
-// No two writes closer than the spacing, no fragment older than the deadline
-// unless a write is in progress or backing off.
+// TestPacer_BoundsQuick: for random changes and write times, writes keep the minimum interval, and no fragment waits
+// longer than the maximum delay unless a write is in progress.
 func TestPacer_BoundsQuick(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -147,7 +147,7 @@ func TestPacer_BoundsQuick(t *testing.T) {
 	}
 }
 
-// TestPaceValidate_BadNumbers: pace errors name the numbers.
+// TestPaceValidate_BadNumbers: Validate rejects a pace with a negative, too large or contradictory number.
 func TestPaceValidate_BadNumbers(t *testing.T) {
 	for _, bad := range []Pace{{MinInterval: -1}, {MaxWriteShare: 1.5}, {BackoffMin: time.Minute, BackoffMax: time.Second}} {
 		if bad.Validate() == nil {
@@ -156,8 +156,8 @@ func TestPaceValidate_BadNumbers(t *testing.T) {
 	}
 }
 
-// However long another program holds a lock, what waits for it is tried every second. After a
-// rejection the pause grows.
+// TestPacer_HeldLockRetriedSoon: a write that waits for a lock of another process is retried after a short pause,
+// however often it failed. After other failures the pause grows.
 func TestPacer_HeldLockRetriedSoon(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		p, now := started(Pace{}), at(0)

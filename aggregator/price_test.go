@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// While a failed write backs off, a quarantined key whose try is due waits as
-// well: the loop used to ask again at once, and so kept a core busy.
+// TestAggregator_TrialBackoffDoesNotSpin: while a failed write backs off, the due try of a quarantined Service waits as
+// well. Otherwise the loop would keep one CPU core busy.
 func TestAggregator_TrialBackoffDoesNotSpin(t *testing.T) {
 	a := newMachine(&Config{Domain: "model", Writer: &model{}})
 	a.gate.prime(epoch, nil)
@@ -29,8 +29,8 @@ func TestAggregator_TrialBackoffDoesNotSpin(t *testing.T) {
 	is(t, "next look", a.act(at(5000)).Sub(at(5000)), 100*ms)
 }
 
-// The pause between the tries of a node that rejects everything grows: it used
-// to stay at its minimum, since each bisection began with a clean slate.
+// TestAggregator_NodeAtFaultBacksOff: the pause between writes grows on a node that rejects everything, although each
+// bisection starts from the beginning.
 func TestAggregator_NodeAtFaultBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{rejects: func(*dataplane.Change) bool { return true }}
@@ -44,9 +44,9 @@ func TestAggregator_NodeAtFaultBacksOff(t *testing.T) {
 	})
 }
 
-// The price of a bisection: Services of which some are rejected, for the receipts of each
-// kind of writer. No unaffected Service is quarantined, and the rejected writes are bounded by
-// the logarithm of a group for each culprit.
+// TestBisection_TenThousandServices measures bisections with several numbers of rejected Services, for the receipts of
+// each kind of writer. No unaffected Service is quarantined, and the number of rejected writes per culprit is limited
+// by the logarithm of the group size.
 func TestBisection_TenThousandServices(t *testing.T) {
 	const count = 10_000
 	t.Logf("%-28s %6s | %7s %7s | %22s", "receipts", "bad", "rejected", "writes", "all others applied")
@@ -115,8 +115,8 @@ func TestBisection_TenThousandServices(t *testing.T) {
 	}
 }
 
-// TestQuarantine_ReportedOnce: a quarantine is news once. Until the reason is another one, or the key was free in
-// between.
+// TestQuarantine_ReportedOnce: a quarantine is reported as new once per reason, and again after the Service was
+// released.
 func TestQuarantine_ReportedOnce(t *testing.T) {
 	a := newMachine(&Config{Domain: "model", Writer: &model{}})
 	bad := service.Key{Namespace: "ns", Name: "bad"}

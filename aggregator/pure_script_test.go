@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPacer_Scripts runs the stories in testdata/pacer; testdata/README.md has their notation.
+// TestPacer_Scripts runs the scripts in testdata/pacer; testdata/README.md describes their notation.
 func TestPacer_Scripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/pacer", func(t *testing.T, path string) {
 		p := &Pacer{}
@@ -70,7 +70,7 @@ func stepPacer(t *testing.T, p *Pacer, d *datadriven.TestData) string {
 	return ""
 }
 
-// TestBisection_Scripts runs the stories in testdata/bisection.
+// TestBisection_Scripts runs the scripts in testdata/bisection.
 func TestBisection_Scripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/bisection", func(t *testing.T, path string) {
 		s := &bisection{}

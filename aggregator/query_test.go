@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestWaits_OldestFirst: waits name the oldest first.
+// TestWaits_OldestFirst: first returns the Services that have waited longest, the oldest first, up to a limit.
 func TestWaits_OldestFirst(t *testing.T) {
 	w := newWaits()
 	begin := time.Unix(1000, 0)
@@ -52,8 +52,8 @@ func (sends) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	}
 }
 
-// TestSearch_OutlivesLeavingAskers: search outlives askers that leave. A search that was given up leaves nothing
-// in the ledger.
+// TestSearch_OutlivesLeavingAskers: a search works and cancels cleanly when callers leave, and returns ErrEnded after
+// the aggregator ended.
 func TestSearch_OutlivesLeavingAskers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}

@@ -26,8 +26,8 @@ func undone(names ...string) *ledger.Undone {
 	return u
 }
 
-// TestRepairs_SlowDown: repairs slow down. Each step is an audit in which an announcement has found something,
-// which is repaired as soon as possible; it returns the pause.
+// TestRepairs_SlowDown: repeated repairs of the same object wait for longer and longer pauses. Each step is an audit
+// that finds changed objects after an announcement.
 func TestRepairs_SlowDown(t *testing.T) {
 	const s = time.Second
 	type step struct {
@@ -81,8 +81,7 @@ func TestRepairs_SlowDown(t *testing.T) {
 	}
 }
 
-// TestRepairs_NewObjectEndsWait: another object ends the wait. What is undone for the first time does not wait for
-// what waits.
+// TestRepairs_NewObjectEndsWait: a waiting repair starts immediately when an audit finds another changed object.
 func TestRepairs_NewObjectEndsWait(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	find := func(u *ledger.Undone) *RepairBegan {
@@ -111,8 +110,8 @@ func TestRepairs_NewObjectEndsWait(t *testing.T) {
 	}
 }
 
-// TestRepairs_StrangerReportedOnce: who is told once. A stranger announced while an audit runs may be whom it
-// finds; one announced before the last audit is not.
+// TestRepairs_StrangerReportedOnce: a repair names the last announced process, also one that was announced during the
+// previous audit, but none that was announced before it.
 func TestRepairs_StrangerReportedOnce(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	r.announced(now, dataplane.ForeignProcess{PID: 1})
@@ -132,8 +131,8 @@ func TestRepairs_StrangerReportedOnce(t *testing.T) {
 	}
 }
 
-// TestRepairs_FlushedRuleset: more objects than are listed count as one, so that a script that flushes everything
-// in a loop is slowed down, too.
+// TestRepairs_FlushedRuleset: more missing objects than are listed count as one object, so that repairs slow down for a
+// script that flushes the ruleset in a loop, too.
 func TestRepairs_FlushedRuleset(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	all := &ledger.Undone{Missing: ledger.UndoneMax + 1, Objects: undone("x").Objects}
@@ -148,8 +147,7 @@ func TestRepairs_FlushedRuleset(t *testing.T) {
 	}
 }
 
-// TestRepairs_MarksAreBounded: marks are bounded. Those that stand are forgotten, and so are all when there are
-// too many.
+// TestRepairs_MarksAreBounded: the number of marks is limited, and marks of objects that stayed repaired are forgotten.
 func TestRepairs_MarksAreBounded(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	for i := range 2 * marksMax / ledger.UndoneMax {
@@ -224,8 +222,8 @@ func (r *rival) Read(ctx context.Context) ([]dataplane.Object, error) {
 	return r.model.Read(ctx)
 }
 
-// TestAggregator_RivalsSlowDown: two with different opinions slow down. They answered each other at once, with
-// 2,470 audits each in 5 s.
+// TestAggregator_RivalsSlowDown: two aggregators that overwrite each other's objects slow down to a few audits and
+// writes. Without pauses, each made 2,470 audits in 5 s.
 func TestAggregator_RivalsSlowDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}
@@ -274,7 +272,8 @@ func TestAggregator_RivalsSlowDown(t *testing.T) {
 	})
 }
 
-// A long bisection keeps a repair open, and audits find the same objects undone all the time.
+// TestRepairs_UnfinishedRepairMemoryBounded: while a repair stays open, for example during a long bisection, thousands
+// of audits that find the same objects need no more memory.
 func TestRepairs_UnfinishedRepairMemoryBounded(t *testing.T) {
 	var names []string
 	for i := range ledger.UndoneMax {

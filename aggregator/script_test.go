@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestScripts runs the stories in testdata/aggregator; testdata/README.md has their notation.
+// TestScripts runs the scripts in testdata/aggregator; testdata/README.md describes their notation.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/aggregator", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, (&script{T: t}).step)

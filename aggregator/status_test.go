@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Under sustained load there is always a fragment that arrives while others are folded. It is as
-// old as it is: health ends the process when the oldest pending change is too old.
+// TestStatus_FragmentArrivesDuringFold: OldestPending stays recent when, under constant load, a fragment always arrives
+// while others are folded. A wrong age would make the health check end the process.
 func TestStatus_FragmentArrivesDuringFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a *Aggregator

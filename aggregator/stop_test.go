@@ -29,8 +29,8 @@ func (w *slowWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.Re
 	return r
 }
 
-// TestAggregator_StopDuringWrite: stopping amid a write. A proxy that is stopped completes the batch that is under
-// way, and ends after it. It begins no other one.
+// TestAggregator_StopDuringWrite: an aggregator that is stopped during a write completes this write and begins no
+// other.
 func TestAggregator_StopDuringWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slowWriter{model: &model{}, begun: make(chan struct{}, 9), may: make(chan struct{})}

@@ -109,8 +109,8 @@ func (c *contest) check(renderer dataplane.Renderer) (lost int) {
 	return lost
 }
 
-// TestRenderers_DeniedFrontend takes each sort of frontend from a Service, with and without endpoints. Every
-// backend renders all else of the Service as before.
+// TestRenderers_DeniedFrontend takes each kind of frontend from a Service, with and without endpoints, and checks that
+// every backend renders the rest of the Service as before.
 func TestRenderers_DeniedFrontend(t *testing.T) {
 	takes := map[string]func(c *contest){
 		"ClusterIP":   func(c *contest) { c.owner.ClusterIPs[c.family] = c.loser.ClusterIPs[c.family] },

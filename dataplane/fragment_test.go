@@ -16,7 +16,8 @@ func object(name, body string) Object {
 	return Object{ID: ID{Container: "nat", Name: name}, Body: body}
 }
 
-// TestFragment_EqualContentEqualDigest: fragments of equal content have equal digests.
+// TestFragment_EqualContentEqualDigest: fragments with equal content have equal digests, in any order of their objects;
+// different content has different digests.
 func TestFragment_EqualContentEqualDigest(t *testing.T) {
 	a := NewFragment(key, []Object{object("x", "1"), object("y", "2")})
 	b := NewFragment(key, []Object{object("y", "2"), object("x", "1")})
@@ -36,7 +37,7 @@ func TestFragment_EqualContentEqualDigest(t *testing.T) {
 	}
 }
 
-// TestFragment_FirstOfDuplicatesStays: the first of two objects of one identity stays.
+// TestFragment_FirstOfDuplicatesStays: NewFragment keeps the first of two objects with the same identity.
 func TestFragment_FirstOfDuplicatesStays(t *testing.T) {
 	f := NewFragment(service.Key{}, []Object{object("x", "first"), object("w", ""), object("x", "second")})
 	if len(f.Objects) != 2 || f.Objects[1].Body != "first" {
@@ -44,7 +45,7 @@ func TestFragment_FirstOfDuplicatesStays(t *testing.T) {
 	}
 }
 
-// TestSame: same compares content and absence.
+// TestSame: Same compares two objects by content and treats nil as equal to nil only.
 func TestSame(t *testing.T) {
 	a, b, c := object("x", "1"), object("x", "1"), object("x", "2")
 	if !Same(&a, &b) || Same(&a, &c) || Same(&a, nil) || Same(nil, &a) || !Same(nil, nil) {
@@ -52,7 +53,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestEarliest_IgnoresZeroTimes: earliest ignores zero times.
+// TestEarliest_IgnoresZeroTimes: Earliest returns the earlier of two times and ignores zero times.
 func TestEarliest_IgnoresZeroTimes(t *testing.T) {
 	var none time.Time
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
@@ -65,14 +66,14 @@ func TestEarliest_IgnoresZeroTimes(t *testing.T) {
 	}
 }
 
-// TestObject_IsSmall: an object is small. Actors keep one per element, a million on a large node.
+// TestObject_IsSmall: an object takes at most 64 bytes. Actors keep one per element, a million on a large node.
 func TestObject_IsSmall(t *testing.T) {
 	if size := unsafe.Sizeof(Object{}); size > 64 {
 		t.Errorf("%d bytes, want at most 64", size)
 	}
 }
 
-// TestObject_WithoutLinks: an object without links has none.
+// TestObject_WithoutLinks: an object without links has no references and no parts.
 func TestObject_WithoutLinks(t *testing.T) {
 	var o Object
 	if o.Refs() != nil || o.Parts() != nil || LinkTo() != nil {

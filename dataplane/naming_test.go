@@ -33,8 +33,8 @@ func shadowable(family service.Family, endpoints ...service.Endpoint) service.Po
 	}
 }
 
-// TestNaming_EveryFrontendOfEveryBackend renders a Service, served and rejected, and reads the frontends back from
-// the names of what came out.
+// TestNaming_EveryFrontendOfEveryBackend renders a Service with and without endpoints, and reads all its frontends back
+// from the names of the objects.
 func TestNaming_EveryFrontendOfEveryBackend(t *testing.T) {
 	endpoints := map[service.Family]string{service.IPv4: "10.0.0.1:8080", service.IPv6: "[fd00::1]:8080"}
 	want := map[service.Family][]string{
@@ -69,7 +69,7 @@ func TestNaming_EveryFrontendOfEveryBackend(t *testing.T) {
 // in returns the container of the elements of a set of nftables mode.
 func in(set string) string { return "@" + nftrender.SetName(set) }
 
-// TestNaming_IgnoresOtherObjects: what is no frontend is not told.
+// TestNaming_IgnoresOtherObjects: names of objects that belong to no frontend are not read as a frontend.
 func TestNaming_IgnoresOtherObjects(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: "nat", Name: "KUBE-SVC-HAIRPIN"},
@@ -95,8 +95,8 @@ func TestNaming_IgnoresOtherObjects(t *testing.T) {
 	}
 }
 
-// TestNaming_AllocatesNothing: reading allocates nothing. The ledger reads identities for every claim that
-// changes.
+// TestNaming_AllocatesNothing: reading a frontend from a name allocates nothing. The ledger reads a name for every
+// changed claim.
 func TestNaming_AllocatesNothing(t *testing.T) {
 	address, transport := "\xc0\x00\x02\x01", "\x06\x00\x00\x00\x00\x50\x00\x00"
 	for _, c := range []struct {
@@ -120,8 +120,8 @@ func TestNaming_AllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestNaming_EveryObjectOfFrontend renders a Service with slots and source ranges, and counts what is told as an
-// object of a frontend.
+// TestNaming_EveryObjectOfFrontend renders a Service with slots and source ranges, and counts the objects that are
+// attributed to a frontend.
 func TestNaming_EveryObjectOfFrontend(t *testing.T) {
 	endpoints := map[service.Family]string{service.IPv4: "10.0.0.1:8080", service.IPv6: "[fd00::1]:8080"}
 	ranges := map[service.Family][]netip.Prefix{
@@ -180,7 +180,7 @@ func expectTold(t *testing.T, found, want map[string]int) {
 	}
 }
 
-// TestNaming_IgnoresShortNames: names too short are not told.
+// TestNaming_IgnoresShortNames: names that are too short are not read as a frontend.
 func TestNaming_IgnoresShortNames(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: in("local-endpoints"), Name: "abc"}, {Container: in("nodeport-local-endpoints"), Name: "\x06\x00\x00\x00\x00\x50\x00\x00"},
@@ -192,8 +192,8 @@ func TestNaming_IgnoresShortNames(t *testing.T) {
 	}
 }
 
-// TestNaming_SetEntriesMatchServer: entries of sets are of their server. In ipvs mode, what is in sets about a
-// frontend is told as its virtual server is, and every virtual server is a frontend.
+// TestNaming_SetEntriesMatchServer: in IPVS mode, set entries of a frontend are attributed to the same frontend as its
+// virtual server, and every virtual server is a frontend.
 func TestNaming_SetEntriesMatchServer(t *testing.T) {
 	for _, family := range service.Families {
 		endpoint := service.Endpoint{AddrPort: netip.MustParseAddrPort([]string{"10.0.0.1:8080", "[fd00::1]:8080"}[family]), Local: true}

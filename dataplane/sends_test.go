@@ -39,8 +39,8 @@ func sentTo(naming dataplane.Naming, objects []dataplane.Object) []string {
 	return slices.Sorted(maps.Keys(to))
 }
 
-// TestSends_EveryEndpointOfEveryBackend: every endpoint of every backend is told. Those that get new connections
-// and no others. In IPVS mode, others keep their flows.
+// TestSends_EveryEndpointOfEveryBackend: every backend's naming reports exactly the endpoints that get new connections.
+// In IPVS mode, other endpoints keep their flows.
 func TestSends_EveryEndpointOfEveryBackend(t *testing.T) {
 	endpoints := service.PerFamily[[3]string]{
 		{"10.0.0.1:8080", "10.0.0.2:8081", "10.0.0.3:8080"}, {"[fd00::1]:8080", "[fd00::2]:8081", "[fd00::3]:8080"},
@@ -75,7 +75,7 @@ func TestSends_EveryEndpointOfEveryBackend(t *testing.T) {
 	}
 }
 
-// TestSends_OtherObjectsSendNowhere: other objects send nowhere. What has other contents, or was cut.
+// TestSends_OtherObjectsSendNowhere: objects with truncated or unrelated contents are not read as endpoints.
 func TestSends_OtherObjectsSendNowhere(t *testing.T) {
 	whole := "\x10\x00\x02\x00\x0c\x00\x01\x00\x0a\x00\x00\x01\x1f\x90\x00\x00"
 	for cut := range len(whole) + 1 {

@@ -63,8 +63,8 @@ func (w wish) slice() *service.Slice {
 	return s
 }
 
-// TestRenderers_SizeMatchesOutput: size is what is rendered. Within a factor of two, in every direction in which a
-// Service can grow. What a body lists counts like objects.
+// TestRenderers_SizeMatchesOutput: Size is within a factor of two of the rendered objects, in every dimension in which
+// a Service can grow. Entries of a list in a body count like objects.
 func TestRenderers_SizeMatchesOutput(t *testing.T) {
 	facts := &service.NodeFacts{Name: "n"}
 	facts.NodePorts[service.IPv4] = service.NodePortAddresses{All: true, Host: []netip.Addr{
@@ -119,8 +119,8 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestRenderers_PollContext: renderers poll their context. An actor that was given up ends soon, and does not
-// render the rest next to its replacement.
+// TestRenderers_PollContext: renderers stop soon after their context ends, so that an abandoned actor does not go on
+// rendering in parallel with its replacement.
 func TestRenderers_PollContext(t *testing.T) {
 	w := wish{ports: 100, addresses: 100, endpoints: 10}
 	spec, facts := w.spec(), &service.NodeFacts{Name: "n"}

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestAccount_StateOfKey: account says how a key stands.
+// TestAccount_StateOfKey: Account reports whether a Service is known, pending, applied or held, and which of its
+// objects differ.
 func TestAccount_StateOfKey(t *testing.T) {
 	l := New(nil, names{}, nil)
 	if a := l.Account(key("a"), 0, 9); a.Known {
@@ -35,8 +36,8 @@ func TestAccount_StateOfKey(t *testing.T) {
 	}
 }
 
-// TestBatches_CountWrites: batches are writes. A fragment without a difference, such as that of the other IP
-// family, is settled and not written.
+// TestBatches_CountWrites: Batches counts written batches only. A fragment without a difference, such as that of the
+// other IP family, is settled without a write.
 func TestBatches_CountWrites(t *testing.T) {
 	l := New(nil, names{}, nil)
 	for revision := range uint64(5) {
@@ -49,7 +50,8 @@ func TestBatches_CountWrites(t *testing.T) {
 	}
 }
 
-// TestAccount_NamesFrontendOwner: account names who has a frontend.
+// TestAccount_NamesFrontendOwner: Account names the Service that owns a frontend for each object that another Service
+// lost with it.
 func TestAccount_NamesFrontendOwner(t *testing.T) {
 	l := New(nil, names{}, owners{1: "owner"}.of)
 	l.Want(fragment("other", 1, served(1, "other"), slot(1, 0, "other"), served(2, "other"), hairpin()))
@@ -71,8 +73,8 @@ func TestAccount_NamesFrontendOwner(t *testing.T) {
 	}
 }
 
-// TestAccount_CostBoundedByLimit: account costs what it is limited to. The answer does not depend on the number of
-// other Services, nor, beyond the limit, on the size of this one.
+// TestAccount_CostBoundedByLimit: the cost of Account depends on its limit, and not on the number of other Services or
+// on the size of the Service beyond the limit.
 func TestAccount_CostBoundedByLimit(t *testing.T) {
 	for _, others := range []int{1, 10_000} {
 		l := New(nil, names{}, nil)
@@ -92,7 +94,8 @@ func TestAccount_CostBoundedByLimit(t *testing.T) {
 	}
 }
 
-// TestAccount_Append: accounts are put together.
+// TestAccount_Append: Append joins two parts of an account of the same revision, and rejects a part of another
+// revision.
 func TestAccount_Append(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1"), chain("z", "1")))

@@ -42,8 +42,8 @@ func settledKeys(contributions []dataplane.Contribution) string {
 	return strings.Join(names, " ")
 }
 
-// What was read as it is wanted is applied without a write; what differs does not
-// hold up the others.
+// TestAdopt_SettlesObjectsAsWanted: Adopt settles a Service whose objects are all as wanted without a write, even if
+// another Service differs.
 func TestAdopt_SettlesObjectsAsWanted(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
@@ -57,8 +57,8 @@ func TestAdopt_SettlesObjectsAsWanted(t *testing.T) {
 	}
 }
 
-// A hold after a start falls back to what a former process has left: what the Service
-// still wants, what bears its name, what those lead to, and what lives in that.
+// TestHold_FallsBackToFormerProcess: a Service held after a start keeps leftover objects of the previous process: those
+// that it still wants, those named after it, and the chains and elements that these lead to.
 func TestHold_FallsBackToFormerProcess(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("bad", 1, chain("same", "as it was"), chain("new", "poison")))
@@ -90,8 +90,8 @@ func TestHold_FallsBackToFormerProcess(t *testing.T) {
 	}
 }
 
-// A Service that has not submitted keeps what bears its name until it submits or is gone. It keeps a
-// frontend that another one wants if it owns that.
+// TestAdopt_UnsubmittedKeepsWhatItHas: a Service that has not submitted keeps the objects named after it until it
+// submits or is deleted. It keeps a frontend that another Service wants only if it owns the frontend.
 func TestAdopt_UnsubmittedKeepsWhatItHas(t *testing.T) {
 	for owner, want := range map[string]string{"late": "gone:gone>- ", "a": "%s:late>a gone:gone>- ", "unknown": "%s:late>a gone:gone>- "} {
 		l := New(nil, names{}, owners{1: owner}.of)
@@ -114,8 +114,8 @@ func TestAdopt_UnsubmittedKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// Elements without a name may be anybody's: they stay until each Service that a former
-// process has served otherwise is applied as it is now.
+// TestAdopt_NamelessElementsStayForHeirs: elements without a name may belong to any Service, so they stay until every
+// Service that the previous process served differently is applied.
 func TestAdopt_NamelessElementsStayForHeirs(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a", "new")))
@@ -138,7 +138,8 @@ func TestAdopt_NamelessElementsStayForHeirs(t *testing.T) {
 	}
 }
 
-// They stay also if another Service wants them at the start, and leaves.
+// TestAdopt_HeirElementsOutliveOthers: leftover elements without a name also stay when another Service wants them at
+// the start and is deleted.
 func TestAdopt_HeirElementsOutliveOthers(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("other", 1, hairpin()))
@@ -156,7 +157,8 @@ func TestAdopt_HeirElementsOutliveOthers(t *testing.T) {
 	}
 }
 
-// Freeze leaves what the kernel has, though it is less than was applied.
+// TestFreeze_LeavesWhatKernelHas: a frozen Service keeps the objects that the kernel has, even if these are fewer than
+// were applied.
 func TestFreeze_LeavesWhatKernelHas(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
@@ -176,7 +178,8 @@ func TestFreeze_LeavesWhatKernelHas(t *testing.T) {
 	}
 }
 
-// An ack waits for the objects that its Service gave up, and not for objects of other Services.
+// TestSettle_EachContributorByItself: the ack of a Service waits for the objects that this Service gave up, and not for
+// objects of other Services.
 func TestSettle_EachContributorByItself(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
@@ -204,8 +207,8 @@ func TestSettle_EachContributorByItself(t *testing.T) {
 	}
 }
 
-// A frozen Service that is released after the node turned out to be at fault falls back
-// to what was applied, and not to what the kernel lacked at that moment.
+// TestFreeze_RemembersWhatWasApplied: a Service that was frozen, restored and released falls back to what was applied,
+// and not to what the kernel lacked when it was frozen.
 func TestFreeze_RemembersWhatWasApplied(t *testing.T) {
 	l := New(nil, nil, nil)
 	l.Want(fragment("a", 1, chain("a1", "x")))
@@ -224,8 +227,8 @@ func TestFreeze_RemembersWhatWasApplied(t *testing.T) {
 	}
 }
 
-// A frozen Service that is released and held again keeps what landed in between, and does not fall back to
-// the damaged objects that the kernel had when it was frozen.
+// TestFreeze_LandedRepairSurvivesHold: a Service that is frozen, released and held again keeps a repair that landed in
+// between, and does not fall back to the damaged objects.
 func TestFreeze_LandedRepairSurvivesHold(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a1", "x"), chain("a2", "x")))
@@ -269,7 +272,8 @@ func (l *rowLayout) Recover(read []*dataplane.Object) (elements, others []*datap
 	return elements, others
 }
 
-// The same holds for backends whose writes land whole: a read shows that a write without an answer landed.
+// TestFreeze_LandedRepairSurvivesHoldWithLayout checks the same as TestFreeze_LandedRepairSurvivesHold for a layout
+// whose writes land as a whole, where a read shows that a write without an answer landed.
 func TestFreeze_LandedRepairSurvivesHoldWithLayout(t *testing.T) {
 	l := New(&rowLayout{map[dataplane.ID]string{}}, names{}, nil)
 	row := dataplane.Object{ID: dataplane.ID{Container: "@rows", Name: "r"}, Kind: dataplane.Element, Body: "to a1"}
@@ -286,8 +290,8 @@ func TestFreeze_LandedRepairSurvivesHoldWithLayout(t *testing.T) {
 	}
 }
 
-// A Service that has not submitted is never held. It is frozen in a bisection like any other, and
-// what another program has changed meanwhile must not stay for ever.
+// TestFreeze_UnsubmittedThaws: a Service that has not submitted can be frozen in a bisection, and its objects are
+// repaired when it is restored or released.
 func TestFreeze_UnsubmittedThaws(t *testing.T) {
 	for name, thaw := range map[string]func(*Ledger, service.Key){"restored": (*Ledger).Restore, "released": (*Ledger).Release} {
 		l := New(nil, names{}, nil)
@@ -306,8 +310,8 @@ func TestFreeze_UnsubmittedThaws(t *testing.T) {
 	}
 }
 
-// A chain that several Services share stays while the elements of a rejected one lead to
-// it, as the others want it. A rejected Service whose elements are not there keeps none.
+// TestHold_RejectedServiceSharesChain: a shared chain stays as the other Services want it while elements of a rejected
+// Service lead to it. A rejected Service without elements in the kernel keeps no chain.
 func TestHold_RejectedServiceSharesChain(t *testing.T) {
 	for _, served := range []bool{true, false} {
 		l := New(nil, names{}, nil)
@@ -338,8 +342,8 @@ func TestHold_RejectedServiceSharesChain(t *testing.T) {
 	}
 }
 
-// A nameless element in a set that one Service wants is that Service's: it goes with it,
-// although others are rejected.
+// TestAdopt_ElementsOfOwnSet: a leftover nameless element in a set that one Service wants belongs to this Service. It
+// is removed with its next write, although other Services are rejected.
 func TestAdopt_ElementsOfOwnSet(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a-picks", " ")))
@@ -352,8 +356,8 @@ func TestAdopt_ElementsOfOwnSet(t *testing.T) {
 	}
 }
 
-// An element without a name belongs to the owner of its frontend: it goes with that Service, and no rejected
-// one keeps it.
+// TestAdopt_NamelessElementsGoWithFrontend: an element without a name belongs to the owner of its frontend. It is
+// removed when this Service is written, and no rejected Service keeps it.
 func TestAdopt_NamelessElementsGoWithFrontend(t *testing.T) {
 	l := New(nil, names{}, owners{1: "good", 2: "late", 3: "bad", 4: "bad"}.of)
 	l.Want(fragment("good", 1, served(1, "good"), slot(1, 0, "good")))
@@ -387,9 +391,8 @@ func TestAdopt_NamelessElementsGoWithFrontend(t *testing.T) {
 	}
 }
 
-// Another program has emptied a chain that Services share, while no process ran. A rejected
-// Service that led there does not keep others from it, and is served again with them. When the
-// last of them goes, the chain stays as it is.
+// TestHold_SharedChainAsOthersWant: a rejected Service that led to a shared chain, emptied while no process ran, does
+// not keep other Services from restoring the chain. When the last of them is deleted, the chain stays as it is.
 func TestHold_SharedChainAsOthersWant(t *testing.T) {
 	linked := func(o dataplane.Object, to string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: to})
@@ -427,8 +430,8 @@ func TestHold_SharedChainAsOthersWant(t *testing.T) {
 	plan("released", served(1, "").ID.Name+":bad→nat/shared>bad new pool: pool>- shared: →nat/pool>- ")
 }
 
-// Of two Services that want a frontend, the owner was found with the frontend and the other one with what
-// goes with it. Nothing goes until the owner submits, whether the other one does or not.
+// TestAdopt_FoundTogetherStaysTogether: when a frontend is found under its owner's name and its other objects under
+// that of another Service, none of them is removed until the owner submits.
 func TestAdopt_FoundTogetherStaysTogether(t *testing.T) {
 	for _, test := range []struct {
 		found   []dataplane.Object
@@ -449,8 +452,8 @@ func TestAdopt_FoundTogetherStaysTogether(t *testing.T) {
 	}
 }
 
-// A frontend without a name belongs to its owner, and goes with it. Without an owner it may belong to any
-// Service.
+// TestAdopt_NamelessFrontendIsOwners: a frontend without a name belongs to its owner and is removed when the owner is
+// written. Without an owner, it may belong to any Service, and stays for a rejected one.
 func TestAdopt_NamelessFrontendIsOwners(t *testing.T) {
 	for _, owned := range []bool{true, false} {
 		at, want := 3, "frontends   1, frontends bad 1, no-local-endpoints good 1"

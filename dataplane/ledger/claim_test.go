@@ -67,8 +67,8 @@ func TestClaims_LiveContentWinsQuick(t *testing.T) {
 	}
 }
 
-// TestClaims_EqualClaimsAreOneContent: equal claims are one content. A chain that all Services share does not make
-// the change of one dear.
+// TestClaims_EqualClaimsAreOneContent: equal claims are stored as one content, so a chain that all Services share does
+// not make the change of one Service expensive.
 func TestClaims_EqualClaimsAreOneContent(t *testing.T) {
 	const many = 1000
 	l := New(nil, names{}, nil)
@@ -97,8 +97,8 @@ func TestClaims_EqualClaimsAreOneContent(t *testing.T) {
 	}
 }
 
-// TestClaims_SharedRejectionBlamesUnsettled: a rejection of what is shared is blamed on who has not settled, and
-// not on the node or on who has left.
+// TestClaims_SharedRejectionBlamesUnsettled: the change of a shared object is attributed to a Service that has not
+// settled, and not to a settled or deleted Service.
 func TestClaims_SharedRejectionBlamesUnsettled(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("settled", 1, chain("shared", "x")))
@@ -113,9 +113,8 @@ func TestClaims_SharedRejectionBlamesUnsettled(t *testing.T) {
 	}
 }
 
-// TestClaims_ContentKeepsWhatItLeadsTo: what content leads to stays with it. A Service that was found keeps the
-// former content of a chain, which others have replaced. When these leave, the chain stays as it is, with what it
-// leads to.
+// TestClaims_ContentKeepsWhatItLeadsTo: when the Services that replaced a chain's leftover content are deleted, the
+// chain and the objects it leads to stay as long as an adopted Service still leads there.
 func TestClaims_ContentKeepsWhatItLeadsTo(t *testing.T) {
 	linked := func(o dataplane.Object, to string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: to})

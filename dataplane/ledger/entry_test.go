@@ -45,8 +45,8 @@ func TestDirtyList_AgainstWalk(t *testing.T) {
 	}
 }
 
-// TestDirtyList_ForgetsWhenNothingDiffers: dirty list forgets when nothing differs. What a cold start has listed
-// is not walked over again, and an entry can be listed anew.
+// TestDirtyList_ForgetsWhenNothingDiffers: a reset keeps entries that differ and forgets the others, which can be
+// listed again. Otherwise each plan would walk over everything that a cold start listed.
 func TestDirtyList_ForgetsWhenNothingDiffers(t *testing.T) {
 	var list dirtyList
 	e := &entry{unsure: true}

@@ -110,8 +110,8 @@ func expectApplied(t *testing.T, l *Ledger, when, want string) {
 	}
 }
 
-// TestFrontends_OneServiceHasAll: one Service has all of a frontend. Endpoints and source ranges of two never mix,
-// in either order and for any objects.
+// TestFrontends_OneServiceHasAll: all objects of a frontend belong to one Service. Endpoints and source ranges of two
+// Services never mix, whatever their order.
 func TestFrontends_OneServiceHasAll(t *testing.T) {
 	has := owners{1: "owner"}
 	for what, c := range map[string]struct {
@@ -147,8 +147,8 @@ func TestFrontends_OneServiceHasAll(t *testing.T) {
 	}
 }
 
-// TestFrontends_NextOwnerAfterLeave: a frontend goes to the next when its owner leaves, with all that the next one
-// wants by then.
+// TestFrontends_NextOwnerAfterLeave: when the owner of a frontend is deleted, the next Service gets it with everything
+// that it wants by then.
 func TestFrontends_NextOwnerAfterLeave(t *testing.T) {
 	l := New(nil, names{}, owners{1: "owner"}.of)
 	l.Want(fragment("other", 1, served(1, "other"), slot(1, 0, "other"), served(2, "other")))
@@ -165,8 +165,8 @@ func TestFrontends_NextOwnerAfterLeave(t *testing.T) {
 	}
 }
 
-// TestFrontends_OwnerMovesWhileFormerHeld: ownership moves while the former owner is held. What it keeps of the
-// frontend goes in the batch that serves the new owner, and not before. It keeps the rest.
+// TestFrontends_OwnerMovesWhileFormerHeld: when a frontend moves away from a held Service, its objects are removed in
+// the batch that serves the new owner, and not before. The held Service keeps its other objects.
 func TestFrontends_OwnerMovesWhileFormerHeld(t *testing.T) {
 	has := owners{1: "old", 2: "old"}
 	l := New(nil, names{}, has.of)
@@ -189,8 +189,9 @@ func TestFrontends_OwnerMovesWhileFormerHeld(t *testing.T) {
 	expectApplied(t, l, "back", "allowed-sources old 1, firewalled old 1, frontends old 3 2")
 }
 
-// TestFrontends_RemovalBelongsToTaker: whoever takes a frontend also removes what the former Service has there. Otherwise
-// a write divided by Services could add a range of sources next to one that it overlaps, which the kernel rejects.
+// TestFrontends_RemovalBelongsToTaker: the Service that takes a frontend also owns the removal of the previous owner's
+// objects there. Otherwise a write divided by Services could add a source range next to one that it overlaps, which the
+// kernel rejects.
 func TestFrontends_RemovalBelongsToTaker(t *testing.T) {
 	has := owners{1: "former"}
 	l := New(nil, names{}, has.of)
@@ -210,8 +211,8 @@ func TestFrontends_RemovalBelongsToTaker(t *testing.T) {
 	}
 }
 
-// TestFrontends_HeldServiceGivesWay: a held Service gives way. What it keeps is not its owner's wish, if the API
-// does not say whose the frontend is.
+// TestFrontends_HeldServiceGivesWay: a held Service gives a frontend to a Service that still wants it, if the API names
+// no owner.
 func TestFrontends_HeldServiceGivesWay(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, served(1, "a")))
@@ -226,9 +227,8 @@ func TestFrontends_HeldServiceGivesWay(t *testing.T) {
 	expectApplied(t, l, "the second one has left", "frontends a 1")
 }
 
-// TestFrontends_KeptByTwoOneInKernelStays: of two that keep a frontend the one in the kernel stays. Neither has it
-// by the API any more. What a held Service had before another one got the frontend does not return when that one
-// is rejected as well.
+// TestFrontends_KeptByTwoOneInKernelStays: if two held Services keep a frontend that neither owns any more, the objects
+// in the kernel stay. The objects of the Service that lost it earlier do not return.
 func TestFrontends_KeptByTwoOneInKernelStays(t *testing.T) {
 	for _, order := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		former, latter := order[0], order[1]
@@ -250,8 +250,8 @@ func TestFrontends_KeptByTwoOneInKernelStays(t *testing.T) {
 	}
 }
 
-// TestFrontends_Quick: after any history, each frontend has exactly what one Service wants there, and its owner
-// has it if it wants anything.
+// TestFrontends_Quick: after any history, each frontend has exactly the objects that one Service wants there, and its
+// owner has it if the owner wants anything.
 func TestFrontends_Quick(t *testing.T) {
 	seeds := uint64(100)
 	if testenv.All() {
@@ -361,7 +361,8 @@ func randomOfFrontends(random *rand.Rand, body string) []dataplane.Object {
 	return all
 }
 
-// TestFrontends_CostWhatIsLost: frontends cost what is lost. A Service may lose thousands of frontends at once.
+// TestFrontends_CostWhatIsLost: the cost of moving frontends is linear in their number. A Service may lose thousands of
+// frontends in one change.
 func TestFrontends_CostWhatIsLost(t *testing.T) {
 	cost := func(frontends int) int {
 		has := owners{}
@@ -384,8 +385,8 @@ func TestFrontends_CostWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestFrontends_SharingAllocatesNothing: sharing costs no allocation. A change of a Service that shares hairpins
-// with others, but no frontend, allocates what it allocates alone.
+// TestFrontends_SharingAllocatesNothing: a change of a Service that shares hairpins, but no frontend, with other
+// Services allocates no more than it does alone.
 func TestFrontends_SharingAllocatesNothing(t *testing.T) {
 	allocations := func(others int) float64 {
 		l := New(nil, names{}, nil)

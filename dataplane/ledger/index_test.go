@@ -86,7 +86,8 @@ func checkWalk(t *testing.T, x *index, model map[dataplane.ID]*entry, random *ra
 	}
 }
 
-// TestEntry_IsSmall: an entry is small. There is one per object in the kernel, a million on a large node.
+// TestEntry_IsSmall: an entry takes at most 48 bytes and an account 144 bytes. There is one entry per object in the
+// kernel, a million on a large node.
 func TestEntry_IsSmall(t *testing.T) {
 	if size := unsafe.Sizeof(entry{}); size > 48 {
 		t.Errorf("%d bytes, want at most 48", size)
@@ -96,7 +97,7 @@ func TestEntry_IsSmall(t *testing.T) {
 	}
 }
 
-// TestIndex_LookupAllocatesNothing: looking up allocates nothing. Every change looks up its objects.
+// TestIndex_LookupAllocatesNothing: a lookup allocates nothing. Every change looks up its objects.
 func TestIndex_LookupAllocatesNothing(t *testing.T) {
 	var x index
 	id := dataplane.ID{Container: "c", Name: "n"}

@@ -20,9 +20,8 @@ func rejectedButFor(b *dataplane.Batch, landed func(dataplane.ID) bool) dataplan
 	return r
 }
 
-// What has landed of a write that was rejected in the end serves at once, in place of what a
-// former process has left, or of nothing. A hold takes none of it back; but what nobody is
-// led to goes, and so does all of a new Service that turns out to be the one rejected.
+// TestHold_KeepsWhatLanded: a held Service keeps the landed objects of its rejected write, except incomplete frontends
+// and unreferenced objects. Withhold also removes the rest of a new Service, but nothing of a Service found at startup.
 func TestHold_KeepsWhatLanded(t *testing.T) {
 	leadsTo := func(o dataplane.Object, chain string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: chain})
@@ -61,8 +60,8 @@ func TestHold_KeepsWhatLanded(t *testing.T) {
 	}
 }
 
-// A large Service is written in turns: first the endpoints, then what leads to them. If that is rejected, what landed
-// before goes. Only a frontend that is complete stays.
+// TestHold_TakesBackEndpointsLandedAhead: when a large Service is rejected after its endpoints landed and before its
+// frontends did, the hold takes these endpoints back. Only a complete frontend stays.
 func TestHold_TakesBackEndpointsLandedAhead(t *testing.T) {
 	in := func(o dataplane.Object, refs ...string) dataplane.Object {
 		o.Links = dataplane.LinkTo(dataplane.ID{Container: "set", Name: o.ID.Container})
@@ -100,8 +99,8 @@ func TestHold_TakesBackEndpointsLandedAhead(t *testing.T) {
 	}
 }
 
-// What a former release left is kept with what it refers to, if a frontend that has been restored
-// since leads there.
+// TestHold_KeepsFormerReleaseBehindFrontend: a hold keeps leftover chains of a previous release, with the chains they
+// refer to, if a restored frontend leads there.
 func TestHold_KeepsFormerReleaseBehindFrontend(t *testing.T) {
 	l := New(nil, names{}, nil)
 	frontend := frontendIn("@frontends", 1, "damaged→nat/external")
@@ -117,8 +116,8 @@ func TestHold_KeepsFormerReleaseBehindFrontend(t *testing.T) {
 	}
 }
 
-// Two such Services keep a chain that both lead to, each for itself: it stays when one of them is
-// tried again. (Once only the first to be held claimed it, and the kernel rejected to delete it.)
+// TestHold_BothKeepSharedFormerChain: two held Services each keep a leftover chain that both lead to, so it stays when
+// one of them is tried again. (When only the first held Service claimed it, the kernel rejected its deletion.)
 func TestHold_BothKeepSharedFormerChain(t *testing.T) {
 	l := New(nil, names{}, nil)
 	left := []dataplane.Object{chain("old", "rules")}

@@ -54,8 +54,8 @@ func (k kernel) read() []dataplane.Object {
 	return objects
 }
 
-// Planning and confirming reaches wanted = known, and planning again is empty;
-// no receipt, in any order, makes known claim what the kernel denies.
+// TestLedger_AnyHistoryConvergesQuick: after any history, planning and confirming reaches the wanted state, and
+// planning again is empty. No receipt makes the ledger assume a state that the kernel does not have.
 func TestLedger_AnyHistoryConvergesQuick(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))

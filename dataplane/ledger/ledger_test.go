@@ -55,7 +55,8 @@ func changes(b *dataplane.Batch) string {
 	return text
 }
 
-// TestPlan_DifferenceEmptyOnceLanded: plan is the difference and is empty once it landed.
+// TestPlan_DifferenceEmptyOnceLanded: a plan is the difference between wanted and known objects, and is empty once it
+// landed.
 func TestPlan_DifferenceEmptyOnceLanded(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1")))
@@ -87,7 +88,8 @@ func TestPlan_DifferenceEmptyOnceLanded(t *testing.T) {
 	}
 }
 
-// TestSettle_FailedWriteLosesNothing: a failed write loses nothing.
+// TestSettle_FailedWriteLosesNothing: after a failed write, exactly the changes that did not land are planned again.
+// After an unknown outcome, a change is marked as unsure.
 func TestSettle_FailedWriteLosesNothing(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "1"), chain("y", "1")))
@@ -116,7 +118,7 @@ func TestSettle_FailedWriteLosesNothing(t *testing.T) {
 	}
 }
 
-// TestWant_RejectsFormerIncarnation: late output of a former incarnation is rejected.
+// TestWant_RejectsFormerIncarnation: Want rejects a late fragment of a previous incarnation.
 func TestWant_RejectsFormerIncarnation(t *testing.T) {
 	l := New(nil, names{}, nil)
 	reborn := fragment("a", 1, chain("x", "new"))
@@ -130,7 +132,8 @@ func TestWant_RejectsFormerIncarnation(t *testing.T) {
 	}
 }
 
-// TestHold_FallsBackToApplied: hold falls back to what was applied.
+// TestHold_FallsBackToApplied: a held Service falls back to its applied objects, and stays held until it is released,
+// even if it submits again.
 func TestHold_FallsBackToApplied(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", "good")))
@@ -156,7 +159,8 @@ func TestHold_FallsBackToApplied(t *testing.T) {
 	}
 }
 
-// TestObserve_AdoptsRepairsAndSweeps: observe adopts repairs and sweeps.
+// TestObserve_AdoptsRepairsAndSweeps: after Observe, equal objects are adopted, and the plan repairs missing and
+// different objects and removes unwanted ones.
 func TestObserve_AdoptsRepairsAndSweeps(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("equal", "1"), chain("different", "1"), chain("missing", "1")))
@@ -177,7 +181,8 @@ func TestObserve_AdoptsRepairsAndSweeps(t *testing.T) {
 	}
 }
 
-// TestWant_EarliestTriggerSurvivesCoalescing: the earliest trigger survives coalescing.
+// TestWant_EarliestTriggerSurvivesCoalescing: of several fragments of one Service in a batch, the earliest trigger
+// counts.
 func TestWant_EarliestTriggerSurvivesCoalescing(t *testing.T) {
 	l := New(nil, names{}, nil)
 	for i, minute := range []int{7, 3, 5} {
@@ -190,7 +195,8 @@ func TestWant_EarliestTriggerSurvivesCoalescing(t *testing.T) {
 	}
 }
 
-// The work for one change must not depend on how many Services there are.
+// TestLedger_ChangeCostIndependentOfServices: the number of steps for one change does not depend on the number of
+// Services.
 func TestLedger_ChangeCostIndependentOfServices(t *testing.T) {
 	cost := func(services int) int {
 		l := New(nil, names{}, nil)
@@ -208,9 +214,8 @@ func TestLedger_ChangeCostIndependentOfServices(t *testing.T) {
 	}
 }
 
-// TestLedger_ObsoleteFragmentIsFreed: an obsolete fragment is freed. A renderer cuts identities and bodies from
-// one text per fragment. One large Service of which an endpoint at a time was replaced once kept the texts of all
-// its former fragments, 0.2 MB for each of 5,000 endpoints.
+// TestLedger_ObsoleteFragmentIsFreed: the memory of an obsolete fragment is freed, although the ledger still contains
+// equal objects of later fragments. A renderer cuts identities and bodies from one text per fragment.
 func TestLedger_ObsoleteFragmentIsFreed(t *testing.T) {
 	const objects = 10
 	freed := make(chan uint64, 2*objects)

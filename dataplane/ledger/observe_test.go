@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestUndone_OnlyForeignChanges: undone is what others have done. Not what the start has found, not what a write
-// of our own has left, and not what has yet to be written.
+// TestUndone_OnlyForeignChanges: an audit reports only changes by other processes: no objects found at startup, none
+// left by the ledger's own writes, and none that are not written yet.
 func TestUndone_OnlyForeignChanges(t *testing.T) {
 	tests := []struct {
 		name string
@@ -82,7 +82,7 @@ func undoneText(u *Undone) string {
 	return text
 }
 
-// TestUndone_IsBounded: undone is bounded. A flushed ruleset is counted in full and listed in part.
+// TestUndone_IsBounded: a flushed ruleset is counted in full and listed in part.
 func TestUndone_IsBounded(t *testing.T) {
 	l := New(nil, names{}, nil)
 	const services = UndoneMax + 100
@@ -97,8 +97,7 @@ func TestUndone_IsBounded(t *testing.T) {
 	}
 }
 
-// TestUndone_PartsNameServices: undone parts name their Services. An object that a layout has composed belongs to
-// all whose lines are in it.
+// TestUndone_PartsNameServices: a missing composed object counts for every Service that has a line in it.
 func TestUndone_PartsNameServices(t *testing.T) {
 	l := New(nil, names{}, nil)
 	composed := chain("leaf", "x")
@@ -112,7 +111,7 @@ func TestUndone_PartsNameServices(t *testing.T) {
 	}
 }
 
-// TestUndone_NamesFrontend: undone names the frontend that a domain's naming reads from an object.
+// TestUndone_NamesFrontend: an undone object names the frontend that the naming reads from its identity.
 func TestUndone_NamesFrontend(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, served(1, "x"), hairpin()))

@@ -31,7 +31,8 @@ func sought(l *Ledger, at netip.AddrPort, between func(visited int)) (*Sought, b
 
 func (s *Sought) is(keys ...service.Key) bool { return slices.Equal(s.By, keys) }
 
-// TestSearch_KnownAndWanted: search finds what is known and wanted.
+// TestSearch_KnownAndWanted: a search finds the Services of wanted objects and of objects whose removal is pending or
+// in flight, but not of removed objects.
 func TestSearch_KnownAndWanted(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", toAt), chain("y", toOther)))
@@ -56,7 +57,7 @@ func TestSearch_KnownAndWanted(t *testing.T) {
 	}
 }
 
-// TestSearch_MatchesPorts: search matches ports.
+// TestSearch_MatchesPorts: a search matches the given port, and any port if it is 0.
 func TestSearch_MatchesPorts(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", toAt)))
@@ -67,7 +68,8 @@ func TestSearch_MatchesPorts(t *testing.T) {
 	}
 }
 
-// TestSearch_KeptByHeldService: search finds what a held Service keeps. The kernel still has it.
+// TestSearch_KeptByHeldService: a search finds objects that a held Service keeps, and is unsure after a write with an
+// unknown outcome.
 func TestSearch_KeptByHeldService(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("x", toAt)))
@@ -84,8 +86,7 @@ func TestSearch_KeptByHeldService(t *testing.T) {
 	}
 }
 
-// TestSearch_FindsMovingEndpoint: search finds what moves. In each gap between two portions, the endpoint moves to
-// the other object.
+// TestSearch_FindsMovingEndpoint: a search finds an endpoint that moves to another object in each pause of the search.
 func TestSearch_FindsMovingEndpoint(t *testing.T) {
 	for round := range 20 {
 		l := New(nil, names{}, nil)
@@ -104,8 +105,7 @@ func TestSearch_FindsMovingEndpoint(t *testing.T) {
 	}
 }
 
-// TestSearch_SurvivesChanges: search survives changes. Unchanged objects are visited while others are added and
-// removed.
+// TestSearch_SurvivesChanges: a search finds an unchanged object while other objects are added and removed.
 func TestSearch_SurvivesChanges(t *testing.T) {
 	const services = 200
 	l := New(nil, names{}, nil)
@@ -127,7 +127,7 @@ func TestSearch_SurvivesChanges(t *testing.T) {
 	}
 }
 
-// TestSearch_NamesFewServices: search names few Services.
+// TestSearch_NamesFewServices: a search names a limited number of Services and reports whether there are more.
 func TestSearch_NamesFewServices(t *testing.T) {
 	l := New(nil, names{}, nil)
 	for i := range SendersMax + 2 {
