@@ -11,7 +11,7 @@ import (
 
 func newest(older, newer int) int { return newer }
 
-// TestMailbox_PostReplacesInPlace: post replaces and keeps its place.
+// TestMailbox_PostReplacesInPlace: a message for the same key merges with the waiting one and keeps its place.
 func TestMailbox_PostReplacesInPlace(t *testing.T) {
 	b := New[string](8, func(older, newer int) int { return older*10 + newer })
 	b.Post("a", 1)
@@ -29,7 +29,8 @@ func TestMailbox_PostReplacesInPlace(t *testing.T) {
 	}
 }
 
-// TestMailbox_MessagesKeepOrder: messages keep their places.
+// TestMailbox_MessagesKeepOrder: Take returns messages in the order in which their keys were first posted, with few and
+// many keys.
 func TestMailbox_MessagesKeepOrder(t *testing.T) {
 	for _, count := range []int{5, indexFrom + 5} {
 		b := New[int](100, newest)
@@ -46,7 +47,8 @@ func TestMailbox_MessagesKeepOrder(t *testing.T) {
 	}
 }
 
-// TestMailbox_OverCapacityTurnsStale: past capacity it turns stale.
+// TestMailbox_OverCapacityTurnsStale: a mailbox over its capacity drops its messages and becomes stale. It does not
+// close as empty, and Take reports the staleness once.
 func TestMailbox_OverCapacityTurnsStale(t *testing.T) {
 	b := New[int](4, newest)
 	for i := range 5 {
@@ -68,7 +70,8 @@ func TestMailbox_OverCapacityTurnsStale(t *testing.T) {
 	}
 }
 
-// TestMailbox_CloseIfEmptyAtomicWithPost: close if empty is atomic against post.
+// TestMailbox_CloseIfEmptyAtomicWithPost: when Post and CloseIfEmpty run at the same time, exactly one of them
+// succeeds.
 func TestMailbox_CloseIfEmptyAtomicWithPost(t *testing.T) {
 	for range 500 {
 		b := New[int](4, newest)
@@ -83,7 +86,8 @@ func TestMailbox_CloseIfEmptyAtomicWithPost(t *testing.T) {
 	}
 }
 
-// TestMailbox_WakeForEachReason: wake fires for each reason to look.
+// TestMailbox_WakeForEachReason: Wake fires once for waiting messages and once for staleness, and not after Take
+// emptied the mailbox.
 func TestMailbox_WakeForEachReason(t *testing.T) {
 	b := New[int](4, newest)
 	woken := func() bool {
@@ -111,8 +115,8 @@ func TestMailbox_WakeForEachReason(t *testing.T) {
 	}
 }
 
-// For any interleaving, what a reader has seen ends equal to the newest message
-// per key.
+// TestMailbox_ReaderEndsWithNewestPerKey: with several senders, a reader ends with the newest message of every key and
+// never sees an older one after a newer one.
 func TestMailbox_ReaderEndsWithNewestPerKey(t *testing.T) {
 	for round := range 50 {
 		b := New[string](64, newest)

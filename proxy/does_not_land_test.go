@@ -48,8 +48,8 @@ func reaches(kernel *nftmodel.Kernel, i int, endpoint netip.AddrPort) bool {
 		func(o nftmodel.Outcome) bool { return o.To == endpoint })
 }
 
-// Each write that contains a new Service fails, as busy or without an answer. The others go on
-// changing, /livez stays healthy, and health names the Service and the reason.
+// TestProxy_FailingWritesHarmNoOtherService: when each write of a new Service fails, as busy or without an answer, the
+// other Services can still change, /livez stays healthy, and health names the Service and the reason.
 func TestProxy_FailingWritesHarmNoOtherService(t *testing.T) {
 	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
 		t.Run(outcome.String(), func(t *testing.T) {

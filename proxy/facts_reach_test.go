@@ -61,9 +61,8 @@ func (emptyKernel) Write(context.Context, *dataplane.Batch) dataplane.Receipt {
 }
 func (emptyKernel) Read(context.Context) ([]dataplane.Object, error) { return nil, nil }
 
-// The Node, the host's addresses and the ranges of ClusterIPs change on
-// separate goroutines. In whatever order their announcements arrive, every actor ends
-// on the current facts.
+// TestFacts_EveryActorEndsOnCurrent: every actor ends on the current facts when the Node, the host's addresses and the
+// ClusterIP ranges change on separate goroutines.
 func TestFacts_EveryActorEndsOnCurrent(t *testing.T) {
 	const services, rounds, changes = 500, 8, 3
 	c := &clerk{last: map[service.Key]*service.NodeFacts{}}

@@ -18,7 +18,8 @@ func addrs(text ...string) (list []netip.Addr) {
 	return list
 }
 
-// TestFacts_FromNodeSettingsAndHost: facts come from node settings and host.
+// TestFacts_FromNodeSettingsAndHost: the facts combine the Node, the settings and the host's addresses, and are
+// announced only if they change.
 func TestFacts_FromNodeSettingsAndHost(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", NodePortRanges: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}})
 	if got := f.current.Load(); got.NodePorts[service.IPv4].All || !got.NodePorts[service.IPv6].All {
@@ -39,7 +40,8 @@ func TestFacts_FromNodeSettingsAndHost(t *testing.T) {
 	}
 }
 
-// TestFacts_PrimaryNodePortAddresses: primary node port addresses.
+// TestFacts_PrimaryNodePortAddresses: with the primary setting, node ports use the node's own address and none until it
+// is known. A family without a node IP has no restriction.
 func TestFacts_PrimaryNodePortAddresses(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true})
 	for _, family := range service.Families {
@@ -59,8 +61,8 @@ func TestFacts_PrimaryNodePortAddresses(t *testing.T) {
 	}
 }
 
-// TestFacts_RecreatedNodeKeepsAddresses: a recreated node keeps its addresses. Its new object has no addresses and
-// no pod CIDRs until controllers set them, and node ports answer all the while.
+// TestFacts_RecreatedNodeKeepsAddresses: a recreated Node keeps its addresses and pod CIDRs until controllers set new
+// ones, so node ports keep working.
 func TestFacts_RecreatedNodeKeepsAddresses(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true, DetectLocal: DetectNodeCIDR})
 	pods := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}
@@ -76,9 +78,9 @@ func TestFacts_RecreatedNodeKeepsAddresses(t *testing.T) {
 	}
 }
 
-// TestFacts_NodeBackInStepsKeepsEachFamily: a node that comes back in steps keeps each family. Controllers set the
-// addresses and pod CIDRs of one family after the other, in any order. Rules change once for each family that
-// changes, and node ports of the other never answer on all addresses.
+// TestFacts_NodeBackInStepsKeepsEachFamily: when controllers set a recreated Node's addresses and pod CIDRs one family
+// after the other, each family keeps its facts until its own values change. Node ports of the other family never open
+// on all addresses.
 func TestFacts_NodeBackInStepsKeepsEachFamily(t *testing.T) {
 	was := &service.NodeObject{Name: "n1", Addresses: addrs("2001:db8::2", "192.168.0.2"), PodCIDRs: service.PerFamily[netip.Prefix]{
 		netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00::/64")}}
@@ -109,7 +111,7 @@ func TestFacts_NodeBackInStepsKeepsEachFamily(t *testing.T) {
 	}
 }
 
-// TestFacts_HostAddressesOnlyOnRequest: host addresses only when asked for.
+// TestFacts_HostAddressesOnlyOnRequest: the facts contain the host's addresses only if the settings request them.
 func TestFacts_HostAddressesOnlyOnRequest(t *testing.T) {
 	hosts := addrs("fe80::1", "2001:db8::2", "::1", "192.168.0.2", "127.0.0.1", "169.254.20.10", "192.168.0.2")
 	for _, c := range []struct {
@@ -127,9 +129,8 @@ func TestFacts_HostAddressesOnlyOnRequest(t *testing.T) {
 	}
 }
 
-// TestFacts_ServerAddressesNeverBound: server addresses are never bound. The facts have those of the API server
-// where the backend makes addresses local, and an external IP that equals one, or is the node's, stays where it
-// is.
+// TestFacts_ServerAddressesNeverBound: MayBind rejects addresses of the API server, the host and the Node, for backends
+// that make addresses local.
 func TestFacts_ServerAddressesNeverBound(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", HostAddresses: true})
 	server := addrs("203.0.113.6", "2001:db8::6")
@@ -154,7 +155,8 @@ func TestFacts_ServerAddressesNeverBound(t *testing.T) {
 	}
 }
 
-// TestFacts_DetectLocalModes: detect local modes.
+// TestFacts_DetectLocalModes: each mode of local-traffic detection gives its own detector, and a mode without a CIDR is
+// not configured.
 func TestFacts_DetectLocalModes(t *testing.T) {
 	node := &service.NodeObject{PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}}
 	cluster := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.0.0/16"), {}}
@@ -179,7 +181,8 @@ func TestFacts_DetectLocalModes(t *testing.T) {
 	}
 }
 
-// TestNodeSettings_Invalid: settings errors say what to do.
+// TestNodeSettings_Invalid: validate rejects settings without a name, with an unknown detection mode or without its
+// interface.
 func TestNodeSettings_Invalid(t *testing.T) {
 	for _, bad := range []NodeSettings{{}, {Name: "n", DetectLocal: "Guess"}, {Name: "n", DetectLocal: DetectBridgeInterface}} {
 		if bad.validate() == nil {

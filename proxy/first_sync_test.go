@@ -149,9 +149,9 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 	return served, took
 }
 
-// When the first sync is complete, the daemon removes the rules that other proxies left. Nothing
-// may depend on these rules by then: every Service is served, except those that the kernel
-// rejects, those that ask for too much, and those whose actors do not submit for a minute.
+// TestFirstSync_CompleteOnceAllServed: when the first sync is complete, every Service is served except rejected ones,
+// too large ones and those whose actor hangs. The daemon then removes leftover rules of other proxies, so no Service
+// may depend on them.
 func TestFirstSync_CompleteOnceAllServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		firstSync
@@ -178,7 +178,7 @@ func TestFirstSync_CompleteOnceAllServed(t *testing.T) {
 	}
 }
 
-// TestFirstSync_FollowedByCorrections: the first sync is followed by corrections. Until then, packets met no
+// TestFirstSync_FollowedByCorrections: AfterRepair is called once after the first sync. Until then, packets met no
 // rules, as before a repair.
 func TestFirstSync_FollowedByCorrections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

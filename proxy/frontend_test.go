@@ -45,9 +45,9 @@ func (s *shadows) take() (lines string) {
 	return lines
 }
 
-// TestFrontend_TwoServicesDoNotMix: two Services at one frontend do not mix. An older Service takes a frontend
-// from a younger one, which has more endpoints, and is deleted again. Each time all elements of the frontend are
-// those of one Service. Every listener is told of the loss and of its end, once.
+// TestFrontend_TwoServicesDoNotMix: when an older Service takes a frontend from a younger one and is deleted again, all
+// elements of the frontend belong to one Service each time. Every listener is told once of the loss and once of its
+// end.
 func TestFrontend_TwoServicesDoNotMix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domain, told := memoryDomain(nftmodel.NewKernel()), [...]*shadows{{}, {}}

@@ -33,8 +33,8 @@ func senders(t *testing.T, p *proxy.Proxy, at netip.AddrPort) ([]service.Key, er
 	return sought.By, err
 }
 
-// TestEndpoint_GoneFromKernel: an endpoint that is gone is out of the kernel. Other objects change during the
-// search, slots of the same Service included.
+// TestEndpoint_GoneFromKernel: an endpoint that a search reports as unused is no longer in the kernel, even if slots of
+// the same Service change during the search.
 func TestEndpoint_GoneFromKernel(t *testing.T) {
 	const services = 40
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestEndpoint_GoneFromKernel(t *testing.T) {
 	})
 }
 
-// TestEndpoint_InUseWhileQuarantined: an endpoint of a quarantined Service is in use, and gone once the kernel
+// TestEndpoint_InUseWhileQuarantined: an endpoint of a quarantined Service is reported as in use until the kernel
 // accepts the Service's rules.
 func TestEndpoint_InUseWhileQuarantined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// Nothing is rendered for a Service before everything is known that its rules depend
-// on: all Services and endpoints, the host's addresses, and the Node.
+// TestProxy_ActorsStartOnceAllKnown: no Service is rendered before all Services and endpoints, the host's addresses and
+// the Node are known.
 func TestProxy_ActorsStartOnceAllKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
@@ -64,7 +64,7 @@ func TestProxy_ActorsStartOnceAllKnown(t *testing.T) {
 	})
 }
 
-// TestProxy_StartsWithoutNode: without its node the proxy starts in the end.
+// TestProxy_StartsWithoutNode: a proxy whose Node never appears starts after the configured wait.
 func TestProxy_StartsWithoutNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
@@ -91,8 +91,8 @@ func TestProxy_StartsWithoutNode(t *testing.T) {
 	})
 }
 
-// TestProxy_SeededNodeStands: a seeded node stands. A Node of the predecessor that the source no longer finds is
-// known and deleted. Its facts decide about the rules, which do not wait for it.
+// TestProxy_SeededNodeStands: a Node seeded by the previous process stays in use when the source reports it as deleted,
+// and rendering does not wait for it.
 func TestProxy_SeededNodeStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
@@ -122,7 +122,7 @@ func TestProxy_SeededNodeStands(t *testing.T) {
 	})
 }
 
-// TestConfig_Incomplete: config errors say what is missing.
+// TestConfig_Incomplete: New rejects incomplete and invalid configurations.
 func TestConfig_Incomplete(t *testing.T) {
 	node := proxy.NodeSettings{Name: "n1"}
 	nothing := func(context.Context, *source.Cache) error { return nil }
@@ -148,8 +148,8 @@ func (o *applyObserver) Programmed(_ context.Context, _ service.Family, view ser
 	o.told <- view
 }
 
-// A changed Node is applied without a restart, and observers are told what is
-// applied. What no rule depends on is neither written nor told again.
+// TestProxy_NodeChangesInPlace: a changed Node is applied without a restart, and observers are told of the applied
+// view. A change that no rule depends on is neither written nor reported.
 func TestProxy_NodeChangesInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
@@ -221,8 +221,7 @@ func (d *deaf) Watch(ctx context.Context, _ func(dataplane.ForeignProcess)) erro
 	return ctx.Err()
 }
 
-// TestProxy_FailingWatchRetried: a failing watch ends nothing. It is reported, and retried after pauses that
-// double.
+// TestProxy_FailingWatchRetried: a failing watch is reported and retried after pauses that double.
 func TestProxy_FailingWatchRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domain := memoryDomain(nftmodel.NewKernel())

@@ -93,8 +93,8 @@ func churned(t *testing.T, askers int) (done work, took []time.Duration, answers
 	return done, took, answers
 }
 
-// TestProxy_QueriesDoNotDelayChanges: questions hold up nothing. With 2,000 Services and four who ask all the
-// time, changes cost the same work and wait no longer.
+// TestProxy_QueriesDoNotDelayChanges: with 2,000 Services and four clients that query constantly, changes cost the same
+// work and take no longer than without queries.
 func TestProxy_QueriesDoNotDelayChanges(t *testing.T) {
 	quiet, quietTook, _ := churned(t, 0)
 	asked, askedTook, answers := churned(t, 4)
@@ -111,7 +111,7 @@ func TestProxy_QueriesDoNotDelayChanges(t *testing.T) {
 	}
 }
 
-// TestProxy_QueriesAfterStop: questions to a proxy that has stopped have an error at once.
+// TestProxy_QueriesAfterStop: queries to a stopped proxy and to an unknown domain return an error.
 func TestProxy_QueriesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, domain := metered()

@@ -29,8 +29,8 @@ func (w watched) Service(ctx context.Context, view *service.View, facts *service
 	return w.Renderer.Service(ctx, view, facts)
 }
 
-// TestProxy_FixDuringLastFailure: a fix that arrives during the last failure. The actor is parked a moment later.
-// The fix is tried after a second, like one that arrives later.
+// TestProxy_FixDuringLastFailure: a fix that arrives during the failure that parks an actor is served within three
+// seconds, like a fix that arrives later.
 func TestProxy_FixDuringLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cache *source.Cache
@@ -70,8 +70,8 @@ func TestProxy_FixDuringLastFailure(t *testing.T) {
 	})
 }
 
-// TestProxy_HangingActorDoesNotDelayStop: an actor that hangs does not keep the proxy from stopping, as for a
-// hand-over.
+// TestProxy_HangingActorDoesNotDelayStop: a hanging actor delays the stop of the proxy by little more than a second, so
+// a takeover need not wait.
 func TestProxy_HangingActorDoesNotDelayStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cache *source.Cache
@@ -102,8 +102,8 @@ func TestProxy_HangingActorDoesNotDelayStop(t *testing.T) {
 	})
 }
 
-// TestProxy_ManyHangingActorsEndProxy: many actors that hang end the proxy. The process that follows starts
-// without them.
+// TestProxy_ManyHangingActorsEndProxy: the proxy ends with an error when many actors hang, so that the next process
+// starts without them.
 func TestProxy_ManyHangingActorsEndProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

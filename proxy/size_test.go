@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// TestProxy_TooLargeServiceAffectsNoOther: a Service that is too large affects no other. The first write does not
-// wait for it, and what a former process left of it stays until it asks for less.
+// TestProxy_TooLargeServiceAffectsNoOther: the first write does not wait for a Service that is too large, and the
+// Service keeps the rules of the previous process until it is small enough.
 func TestProxy_TooLargeServiceAffectsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 12
@@ -81,11 +81,9 @@ func TestProxy_TooLargeServiceAffectsNoOther(t *testing.T) {
 	})
 }
 
-// TestProxy_TooLargeServiceGivesUpAddresses: addresses that a too large Service gives up. A tenant makes its
-// Service too large and gives up an external IP in the same change. The API gives the address to a younger
-// Service, which is served at it. That also holds for an address that the Service gives up after a restart or
-// while its actor is restarted. It keeps its other addresses, also against younger Services. What it wants again
-// is its own by the API, so nobody is served there until it is small again.
+// TestProxy_TooLargeServiceGivesUpAddresses: when a Service becomes too large and gives up an external IP, a younger
+// Service is served at this address, also after a restart and while the actor is restarted. The too large Service keeps
+// its other addresses. An address that it requests again is served by no Service until it is small enough.
 func TestProxy_TooLargeServiceGivesUpAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()

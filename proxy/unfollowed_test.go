@@ -38,9 +38,8 @@ func (r brokenRenderer) Service(ctx context.Context, view *service.View, facts *
 	return r.Renderer.Service(ctx, view, facts)
 }
 
-// TestProxy_ReleaseFailsForSomeServices: a release that fails for some Services. Readiness learns of the Services
-// whose actors panic, hang or ask for too much, at the first sync. These are exactly those that do not follow the
-// API.
+// TestProxy_ReleaseFailsForSomeServices: when actors of a new release panic, hang or are too large for some Services,
+// readiness lists exactly these Services at the first sync.
 func TestProxy_ReleaseFailsForSomeServices(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func()

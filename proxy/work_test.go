@@ -116,8 +116,8 @@ func costs(t *testing.T, others int) (replaced, scaled, resync, added work) {
 	return replaced, scaled, resync, added
 }
 
-// The work for one change is counted, not timed: it is the same among 100 and
-// among 5,000 other Services.
+// TestProxy_WorkPerChangeIndependentOfSize counts the work for one change; it is the same among 100 and among 5,000
+// other Services.
 func TestProxy_WorkPerChangeIndependentOfSize(t *testing.T) {
 	fewReplaced, fewScaled, fewResync, fewAdded := costs(t, 100)
 	manyReplaced, manyScaled, manyResync, manyAdded := costs(t, 5000)

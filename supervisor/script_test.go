@@ -18,7 +18,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScripts runs the stories in testdata; testdata/README.md has their notation.
+// TestScripts runs the scripts in testdata; testdata/README.md describes their notation.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.HasSuffix(path, ".md") {

@@ -32,8 +32,8 @@ func polite(ctx context.Context, lease *Lease) (bool, error) {
 	return false, ctx.Err()
 }
 
-// TestSupervisor_StopBounded: stopping is bounded. A child that hangs, and was not abandoned yet, delays the end
-// by one second. It is named, and it is fenced before Run returns.
+// TestSupervisor_StopBounded: a hanging child delays the stop by at most two seconds. It is named in an event and
+// fenced before Run returns.
 func TestSupervisor_StopBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
@@ -71,7 +71,7 @@ func TestSupervisor_StopBounded(t *testing.T) {
 	})
 }
 
-// TestSupervisor_ObedientChildrenStopAtOnce: stopping with children that obey takes no time.
+// TestSupervisor_ObedientChildrenStopAtOnce: stopping children that obey their context takes no time.
 func TestSupervisor_ObedientChildrenStopAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
@@ -87,8 +87,8 @@ func TestSupervisor_ObedientChildrenStopAtOnce(t *testing.T) {
 	})
 }
 
-// TestSupervisor_ChildHangsEachTime: a child that hangs each time leaves few goroutines in an hour, also when its
-// input changes all the time.
+// TestSupervisor_ChildHangsEachTime: a child that always hangs leaves only a few goroutines per hour, even if its input
+// changes every second.
 func TestSupervisor_ChildHangsEachTime(t *testing.T) {
 	for input, most := range map[string]int{"rests": 6, "changes": 8} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestSupervisor_ChildHangsEachTime(t *testing.T) {
 	}
 }
 
-// TestSupervisor_HungChildReturnsRetriedSoon: a child that hung is tried soon once it returns. Nothing is left of
-// the pauses when no goroutine hangs any more.
+// TestSupervisor_HungChildReturnsRetriedSoon: a parked child whose hanging goroutine returned is started soon after new
+// input.
 func TestSupervisor_HungChildReturnsRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
@@ -143,8 +143,8 @@ func TestSupervisor_HungChildReturnsRetriedSoon(t *testing.T) {
 	})
 }
 
-// TestSupervisor_TooManyHangingEndsRun: too many that hang end the supervisor. The process has to end, because
-// nothing else ends them.
+// TestSupervisor_TooManyHangingEndsRun: Run returns an error when too many goroutines hang, because only the end of the
+// process can end them.
 func TestSupervisor_TooManyHangingEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(0, func(Event[name]) {})
@@ -166,8 +166,8 @@ func TestSupervisor_TooManyHangingEndsRun(t *testing.T) {
 	})
 }
 
-// TestSupervisor_NewChildDoesNotWaitForFailing: a new child does not wait for those that fail. The limit on
-// restarts is for restarts.
+// TestSupervisor_NewChildDoesNotWaitForFailing: a new child starts immediately, even if thousands of children fail and
+// wait for the limit on restarts.
 func TestSupervisor_NewChildDoesNotWaitForFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)
@@ -186,8 +186,8 @@ func TestSupervisor_NewChildDoesNotWaitForFailing(t *testing.T) {
 	})
 }
 
-// TestSupervisor_InputDuringLastFailure: input that arrives during the last failure. The child is parked, and
-// tried again as soon as a parked one with new input is.
+// TestSupervisor_InputDuringLastFailure: input that arrives during the failure that parks a child makes the supervisor
+// try the child again soon.
 func TestSupervisor_InputDuringLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(l *limits) { l.parkScore = 1 }, nil)
@@ -213,9 +213,8 @@ func TestSupervisor_InputDuringLastFailure(t *testing.T) {
 	})
 }
 
-// TestSupervisor_HungIncarnationsOfDeletedChild: hung incarnations of a deleted child are not those of the next. A
-// child hangs and is deleted, several times. When those return, the child that has the key now has as many hanging
-// incarnations as before.
+// TestSupervisor_HungIncarnationsOfDeletedChild: hanging incarnations of a deleted child do not count for the next
+// child with the same key, also when they return.
 func TestSupervisor_HungIncarnationsOfDeletedChild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {}, nil)

@@ -60,7 +60,7 @@ func count[E Change](f *fixture) (n int, last E, child name) {
 	return n, last, child
 }
 
-// TestSupervisor_RestartsBoundedOverChildren: restarts are bounded over all children.
+// TestSupervisor_RestartsBoundedOverChildren: the restarts per second are limited over all children together.
 func TestSupervisor_RestartsBoundedOverChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(l *limits) { l.backoffMin, l.parkScore, l.restartsPerSecond = time.Millisecond, 3, 10 }, nil)
@@ -77,8 +77,7 @@ func TestSupervisor_RestartsBoundedOverChildren(t *testing.T) {
 	})
 }
 
-// TestSupervisor_WakeFollowedByCall: every wake is followed by a call. Whatever the order, the last call begins
-// after it.
+// TestSupervisor_WakeFollowedByCall: each Wake is followed by a call of the child that begins after it.
 func TestSupervisor_WakeFollowedByCall(t *testing.T) {
 	f := start(t, func(*limits) {}, nil)
 	var posted, seen atomic.Int64
@@ -101,7 +100,7 @@ func TestSupervisor_WakeFollowedByCall(t *testing.T) {
 	}
 }
 
-// TestSupervisor_RestingChildCostsNoGoroutine counts what a thousand children that rest leave.
+// TestSupervisor_RestingChildCostsNoGoroutine checks that a thousand resting children leave no goroutine.
 func TestSupervisor_RestingChildCostsNoGoroutine(t *testing.T) {
 	f := start(t, func(*limits) {}, nil)
 	before := runtime.NumGoroutine()

@@ -27,7 +27,7 @@ func rejection(name string, err error) *OpenError {
 	}
 }
 
-// TestRejectedError_CountsMany: rejections are counted when they are many.
+// TestRejectedError_CountsMany: a RejectedError quotes three failures and counts the others.
 func TestRejectedError_CountsMany(t *testing.T) {
 	e := &RejectedError{}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
@@ -42,7 +42,8 @@ func TestRejectedError_CountsMany(t *testing.T) {
 	}
 }
 
-// TestOpenError_SaysWhatToDo: errors say what to do.
+// TestOpenError_SaysWhatToDo: the error of a listener that cannot be opened contains the Service, the address, the
+// cause and a remedy.
 func TestOpenError_SaysWhatToDo(t *testing.T) {
 	for err, want := range map[error]string{
 		unix.EADDRINUSE:    "ss --listening --processes --numeric --udp 'sport = :30053'",
@@ -62,8 +63,8 @@ func TestOpenError_SaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestOpenError_HostsFault: only the host is to blame for what it lacks. Descriptors anywhere, and the address on
-// localhost alone.
+// TestOpenError_HostsFault: missing file descriptors and memory are the host's fault at any address, and a missing
+// address or family only on localhost. A port in use is not.
 func TestOpenError_HostsFault(t *testing.T) {
 	for err, want := range map[error]bool{
 		unix.EADDRINUSE: false, unix.EACCES: false, io.EOF: false,
@@ -80,7 +81,7 @@ func TestOpenError_HostsFault(t *testing.T) {
 	}
 }
 
-// TestKernelDescribeHolder_OfPort: kernel holder of a port finds another process, with any kind of socket.
+// TestKernelDescribeHolder_OfPort: describeHolder names the process that holds a port, with any kind of socket.
 func TestKernelDescribeHolder_OfPort(t *testing.T) {
 	const program = `import socket, sys, time
 kind, family, address = sys.argv[1:]

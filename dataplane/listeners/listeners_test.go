@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
-// TestPlace_RoundTrip: identities are read back.
+// TestPlace_RoundTrip: Place reads the identity of a listener back, and rejects other names.
 func TestPlace_RoundTrip(t *testing.T) {
 	for _, p := range []relay.Place{place(80), {Protocol: service.UDP, At: netip.MustParseAddrPort("[::1]:30053")}} {
 		if got, err := Place(ID(p)); err != nil || got != p {
@@ -122,7 +122,7 @@ func (w *world) expect(has map[uint16]string) {
 	}
 }
 
-// TestSet_ListenersComeChangeAndGo: listeners come change and go.
+// TestSet_ListenersComeChangeAndGo: a write opens, changes and removes listeners, and a changed listener stays open.
 func TestSet_ListenersComeChangeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.write(dataplane.Landed, nil, map[uint16]string{80: "a", 81: "a"}, want(80, "a"), want(81, "a"))
@@ -133,8 +133,8 @@ func TestSet_ListenersComeChangeAndGo(t *testing.T) {
 	}
 }
 
-// TestSet_RejectedListenersAlone: rejected listeners are alone. Those that cannot be read, opened or changed.
-// Everything else lands.
+// TestSet_RejectedListenersAlone: listeners that cannot be read, opened or changed are rejected alone, and every other
+// change of the batch lands.
 func TestSet_RejectedListenersAlone(t *testing.T) {
 	w := newWorld(t)
 	w.write(dataplane.Landed, nil, map[uint16]string{80: "a"}, want(80, "a"))
@@ -149,8 +149,8 @@ func TestSet_RejectedListenersAlone(t *testing.T) {
 	}
 }
 
-// TestSet_HostsFaultHasNoSuspect: hosts fault has no suspect, and holds no other listener back, wherever it is in
-// the batch.
+// TestSet_HostsFaultHasNoSuspect: a listener that fails through the host's fault makes the write busy without a
+// suspect, and does not keep another listener of the batch from being opened.
 func TestSet_HostsFaultHasNoSuspect(t *testing.T) {
 	w := newWorld(t)
 	w.fails[place(80)] = unix.EMFILE
@@ -160,7 +160,7 @@ func TestSet_HostsFaultHasNoSuspect(t *testing.T) {
 	}
 }
 
-// TestSet_EndedContextOpensNothing: writes without time open nothing.
+// TestSet_EndedContextOpensNothing: a write whose context ended opens no listener.
 func TestSet_EndedContextOpensNothing(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -175,7 +175,8 @@ func TestSet_EndedContextOpensNothing(t *testing.T) {
 	w.expect(nil)
 }
 
-// TestSet_DeadListenersReopened: dead listeners are reported and reopened, with a pause in between.
+// TestSet_DeadListenersReopened: dead listeners are reported by Watch, with a pause in between, and reopened by the
+// next write.
 func TestSet_DeadListenersReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

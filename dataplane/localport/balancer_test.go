@@ -24,7 +24,8 @@ func picked(b *balancer) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-// TestBalancer_PicksEveryTarget: balancer picks every target.
+// TestBalancer_PicksEveryTarget: the balancer picks every target, and a session stays with its target as long as the
+// target exists.
 func TestBalancer_PicksEveryTarget(t *testing.T) {
 	b := newBalancer(targets{to: pods}, nil)
 	if got := picked(b); !slices.Equal(got, pods) {
@@ -35,8 +36,8 @@ func TestBalancer_PicksEveryTarget(t *testing.T) {
 	}
 }
 
-// TestBalancer_RemembersOneTarget: balancer remembers one target. Each connection renews the affinity, and a
-// target that is removed, another timeout or a pause ends it.
+// TestBalancer_RemembersOneTarget: with affinity, the balancer keeps to one target. Each connection renews the
+// affinity; removing the target, changing the timeout or a pause ends it.
 func TestBalancer_RemembersOneTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sticky := targets{to: pods, affinity: time.Minute}

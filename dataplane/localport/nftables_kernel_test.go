@@ -99,9 +99,8 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 	}
 }
 
-// TestKernel_WithNodeRules: kernel with the rules of the node. Clients of the loopback address reach an endpoint
-// on another host, over TCP and UDP, in both families, without route_localnet. They are refused when the endpoint
-// is gone.
+// TestKernel_WithNodeRules: with the node's rules, clients of the loopback address reach an endpoint on another host
+// over TCP and UDP, without route_localnet. They are refused when the endpoint is removed.
 func TestKernel_WithNodeRules(t *testing.T) {
 	for _, family := range service.Families {
 		for name, on := range map[string]service.NodePortAddresses{
@@ -140,8 +139,8 @@ func (w *world) submit(a *aggregator.Aggregator, name string, sequence uint64, p
 	a.Submit(f)
 }
 
-// TestKernel_QuarantineAndRelease runs the domain as the proxy does: of many Services, only the one whose port is
-// taken is held back, until the port is free. A listener that dies is back at once.
+// TestKernel_QuarantineAndRelease runs the domain as the proxy does: of many Services, only the one whose port is taken
+// is quarantined, until the port is free. A dead listener is reopened.
 func TestKernel_QuarantineAndRelease(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
@@ -192,9 +191,9 @@ func TestKernel_QuarantineAndRelease(t *testing.T) {
 	check(t, backend.Close())
 }
 
-// TestKernel_CannotTranslateLoopback: kernel cannot translate loopback addresses is the reason for this package,
-// and fails when it no longer holds: what a rule sends from 127.0.0.1 or ::1 to another host is not answered,
-// except from 127.0.0.1 with route_localnet.
+// TestKernel_CannotTranslateLoopback: the kernel cannot forward connections from 127.0.0.1 or ::1 to another host,
+// except from 127.0.0.1 with route_localnet. This is the reason for this package; the test fails when it no longer
+// holds.
 func TestKernel_CannotTranslateLoopback(t *testing.T) {
 	t.Run("IPv4", func(t *testing.T) {
 		c := newCluster(t, service.IPv4)

@@ -44,7 +44,8 @@ func rendered(family service.Family, view *service.View, facts *service.NodeFact
 	return texts
 }
 
-// TestRenderer_ListensForWhatCanBeServed: renderer listens for what can be served.
+// TestRenderer_ListensForWhatCanBeServed: the renderer makes a listener for each TCP or UDP node port that has an
+// endpoint, whatever the traffic policies.
 func TestRenderer_ListensForWhatCanBeServed(t *testing.T) {
 	tcp, udp := "listener tcp/%[1]s to %[2]s", "listener udp/%[1]s to %[2]s"
 	for name, c := range map[string]struct {
@@ -78,7 +79,8 @@ func at(family service.Family, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(loopback[family], port)
 }
 
-// TestRenderer_TargetsNodePortAddress: renderer targets an address that serves node ports.
+// TestRenderer_TargetsNodePortAddress: a listener forwards to a node address that serves node ports, preferably the
+// node's own, and otherwise to endpoints.
 func TestRenderer_TargetsNodePortAddress(t *testing.T) {
 	for _, family := range service.Families {
 		s := scenes[family]
@@ -117,8 +119,8 @@ func TestRenderer_TargetsNodePortAddress(t *testing.T) {
 	}
 }
 
-// TestRenderer_ForwardsToEndpoints: renderer forwards to endpoints. They replace an unknown node address, with any
-// traffic policy.
+// TestRenderer_ForwardsToEndpoints: if only loopback serves node ports, a listener forwards to all endpoints of the
+// cluster, with any traffic policy.
 func TestRenderer_ForwardsToEndpoints(t *testing.T) {
 	facts := &service.NodeFacts{}
 	facts.NodePorts[service.IPv4].Loopback = true
@@ -136,7 +138,7 @@ func TestRenderer_ForwardsToEndpoints(t *testing.T) {
 	}
 }
 
-// TestRenderer_KeepsToItsFamily: renderer keeps to its family.
+// TestRenderer_KeepsToItsFamily: a renderer ignores ports of the other IP family, and renders nothing for the node.
 func TestRenderer_KeepsToItsFamily(t *testing.T) {
 	facts := &service.NodeFacts{}
 	facts.NodePorts[service.IPv4].All, facts.NodePorts[service.IPv6].All = true, true
@@ -148,7 +150,7 @@ func TestRenderer_KeepsToItsFamily(t *testing.T) {
 	}
 }
 
-// TestParseBody_RoundTrip: objects are read back.
+// TestParseBody_RoundTrip: parseBody reads the targets and affinity of a listener back.
 func TestParseBody_RoundTrip(t *testing.T) {
 	one, two := netip.MustParseAddrPort("[2001:db8::10]:30053"), netip.MustParseAddrPort("[2001:db8::11]:53")
 	for _, want := range []targets{
@@ -161,7 +163,7 @@ func TestParseBody_RoundTrip(t *testing.T) {
 	}
 }
 
-// TestParseBody_Invalid: objects that make no sense are refused.
+// TestParseBody_Invalid: parseBody rejects invalid bodies and targets on loopback addresses.
 func TestParseBody_Invalid(t *testing.T) {
 	for _, text := range []string{"", "to ", "192.0.2.1:80", "to 192.0.2.1", "to web:80", "to 127.0.0.1:80", "to [::1]:80",
 		"to 192.0.2.1:80 127.0.0.1:80", "to 192.0.2.1:80 for ever"} {

@@ -29,8 +29,8 @@ func (w *world) forward(protocol service.Protocol) *dataplane.Object {
 	return o
 }
 
-// TestKernelTCP_PassesHalfCloseOn: kernel TCP passes the end of each direction on. A client that has finished
-// sending gets the whole answer, and a server that has finished still receives.
+// TestKernelTCP_PassesHalfCloseOn: the end of each direction is passed on: a client that finished sending gets the
+// whole answer, and a server that finished sending still receives.
 func TestKernelTCP_PassesHalfCloseOn(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		rest := make(chan string, 1)
@@ -84,7 +84,7 @@ func TestKernelTCP_PassesHalfCloseOn(t *testing.T) {
 	})
 }
 
-// TestKernelTCP_CarriesMuchBothWays: kernel TCP carries much both ways at the same time.
+// TestKernelTCP_CarriesMuchBothWays: a connection carries 8 MiB in both directions at the same time.
 func TestKernelTCP_CarriesMuchBothWays(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	w.serve(netip.AddrPortFrom(w.own(), nodePort), func(conn *net.TCPConn) {
@@ -130,7 +130,8 @@ func (w *world) expectReset(port uint16, when string) {
 	}
 }
 
-// TestKernelTCP_FailuresAreResets: kernel TCP failures are resets.
+// TestKernelTCP_FailuresAreResets: a client is reset when the target refuses, does not respond or resets the
+// connection.
 func TestKernelTCP_FailuresAreResets(t *testing.T) {
 	eachFamily(t, localport.Config{DialTimeout: 500 * time.Millisecond}, func(w *world) {
 		o := w.forward(service.TCP)
@@ -162,8 +163,7 @@ func TestKernelTCP_FailuresAreResets(t *testing.T) {
 	})
 }
 
-// TestKernelTCP_LeavingClientEndsConnection: kernel TCP clients who leave end the connection. The target sees a
-// failure.
+// TestKernelTCP_LeavingClientEndsConnection: when a client resets its connection, the target sees a reset as well.
 func TestKernelTCP_LeavingClientEndsConnection(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	seen := make(chan error, 1)
@@ -182,8 +182,8 @@ func TestKernelTCP_LeavingClientEndsConnection(t *testing.T) {
 	}
 }
 
-// TestKernelTCP_ConnectionOutlivesListener: kernel TCP connections outlive their listener and a change of its
-// target, but not the writer.
+// TestKernelTCP_ConnectionOutlivesListener: an established connection outlives its listener and a change of its target,
+// but ends with the writer.
 func TestKernelTCP_ConnectionOutlivesListener(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
@@ -211,8 +211,8 @@ func TestKernelTCP_ConnectionOutlivesListener(t *testing.T) {
 	})
 }
 
-// TestKernelTCP_Bounds: kernel TCP bounds. A client beyond a bound is reset. When another client has left, a new
-// one is served.
+// TestKernelTCP_Bounds: a client beyond the limit of a listener or of all listeners is reset, and a new client is
+// served when another one has left.
 func TestKernelTCP_Bounds(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Connections: 3, ConnectionsPerListener: 2})
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))

@@ -81,7 +81,8 @@ func (c *datagramClient) ask(question string) string {
 // whoAsks answers with the address of its client: one per session.
 func whoAsks(_ []byte, from net.Addr) []byte { return []byte(from.String()) }
 
-// TestKernelUDP_AnswersReachTheirClients: kernel UDP answers go to their clients.
+// TestKernelUDP_AnswersReachTheirClients: each of many clients has its own session and gets the answers to its own
+// datagrams.
 func TestKernelUDP_AnswersReachTheirClients(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, from net.Addr) []byte {
@@ -114,7 +115,7 @@ func TestKernelUDP_AnswersReachTheirClients(t *testing.T) {
 	})
 }
 
-// TestKernelUDP_CarriesEverySize: kernel UDP carries every size. From an empty datagram to the largest that the
+// TestKernelUDP_CarriesEverySize: datagrams of every size pass both ways, from an empty one to the largest that the
 // family allows.
 func TestKernelUDP_CarriesEverySize(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
@@ -138,7 +139,7 @@ func TestKernelUDP_CarriesEverySize(t *testing.T) {
 	})
 }
 
-// TestKernelUDP_SessionsExpire: kernel UDP sessions expire without traffic (see TestSession_Expiry in package relay).
+// TestKernelUDP_SessionsExpire: a session without traffic expires (see TestSession_Expiry in package relay).
 func TestKernelUDP_SessionsExpire(t *testing.T) {
 	const unreplied = 200 * time.Millisecond
 	w := newWorld(t, service.IPv4, localport.Config{Unreplied: unreplied, Replied: time.Hour})
@@ -155,7 +156,8 @@ func TestKernelUDP_SessionsExpire(t *testing.T) {
 	}
 }
 
-// TestKernelUDP_Bounds: kernel UDP bounds. At a bound, a new session replaces the one that was silent longest.
+// TestKernelUDP_Bounds: at the limit of a listener or of all listeners, a new session replaces the one that was silent
+// longest.
 func TestKernelUDP_Bounds(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Sessions: 3, SessionsPerListener: 2})
 	target := netip.AddrPortFrom(w.own(), nodePort)
@@ -188,7 +190,7 @@ func TestKernelUDP_Bounds(t *testing.T) {
 	}
 }
 
-// TestKernelUDP_RefusalEndsSession: kernel UDP refusal ends the session, and the next datagram begins a new one.
+// TestKernelUDP_RefusalEndsSession: a session ends when its target refuses, and the next datagram begins a new session.
 func TestKernelUDP_RefusalEndsSession(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.forward(service.UDP)
@@ -204,7 +206,8 @@ func TestKernelUDP_RefusalEndsSession(t *testing.T) {
 	})
 }
 
-// TestKernelUDP_SessionsFollowTarget: kernel UDP sessions follow the target, and end with the listener.
+// TestKernelUDP_SessionsFollowTarget: the next datagram of a client follows a changed target, and the session ends with
+// its listener.
 func TestKernelUDP_SessionsFollowTarget(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		for _, own := range []netip.Addr{w.own(), w.second()} {

@@ -21,7 +21,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelWriter_ListenersComeMoveAndGo: kernel listeners come move and go.
+// TestKernelWriter_ListenersComeMoveAndGo: writes open listeners, move them to another target and close them, for TCP
+// and UDP.
 func TestKernelWriter_ListenersComeMoveAndGo(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
@@ -58,8 +59,8 @@ func TestKernelWriter_ListenersComeMoveAndGo(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_ListenersOfOneFamily: kernel listeners are of one family. A listener on ::1 leaves 127.0.0.1
-// and the addresses of the node to others.
+// TestKernelWriter_ListenersOfOneFamily: a listener binds only its family's loopback address. Other processes can bind
+// the other one and the node's addresses.
 func TestKernelWriter_ListenersOfOneFamily(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.write(w.want(w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), 1))),
@@ -70,8 +71,8 @@ func TestKernelWriter_ListenersOfOneFamily(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_TakenPortRefusedAlone: kernel taken port is refused alone. The suspect is proven, and
-// everything else of the batch lands. With the suspect's change it lands once the port is free.
+// TestKernelWriter_TakenPortRefusedAlone: only the Service whose port is taken is rejected, as a proven suspect; the
+// rest of the batch lands. It lands once the port is free.
 func TestKernelWriter_TakenPortRefusedAlone(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
@@ -113,8 +114,8 @@ func (w *world) expectSuspect(protocol service.Protocol) {
 	check(w, second.Close())
 }
 
-// TestKernelWriter_MissingLoopbackNoSuspect: kernel missing loopback has no suspect. What the host lacks is
-// retried later.
+// TestKernelWriter_MissingLoopbackNoSuspect: without the loopback address, Probe fails and a write is busy without a
+// suspect. The write lands once the address is back.
 func TestKernelWriter_MissingLoopbackNoSuspect(t *testing.T) {
 	w := newWorld(t, service.IPv6, localport.Config{})
 	check(w, localport.Probe(service.IPv6, w.node.Do))
@@ -132,8 +133,8 @@ func TestKernelWriter_MissingLoopbackNoSuspect(t *testing.T) {
 	w.write(change)
 }
 
-// TestKernelWriter_RejectsUselessObjects: kernel useless objects are rejected. Those of another family, and those
-// that would lead back here.
+// TestKernelWriter_RejectsUselessObjects: the writer rejects listeners of the other family and listeners that would
+// forward to themselves.
 func TestKernelWriter_RejectsUselessObjects(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	foreign := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
@@ -146,7 +147,7 @@ func TestKernelWriter_RejectsUselessObjects(t *testing.T) {
 	}
 }
 
-// TestKernelWriter_CloseIsFinal: kernel close is the end of all listeners, and of opening.
+// TestKernelWriter_CloseIsFinal: Close ends all listeners, and a closed writer opens no more.
 func TestKernelWriter_CloseIsFinal(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	o := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
@@ -163,8 +164,8 @@ func TestKernelWriter_CloseIsFinal(t *testing.T) {
 	check(t, w.writer.Close())
 }
 
-// TestKernelWriter_DeadListenersReopened: kernel dead listeners are seen and reopened. Watch reports a dead
-// listener, Read does not list it, and writing it again reopens it.
+// TestKernelWriter_DeadListenersReopened: Watch reports a dead listener, Read does not list it, and writing it again
+// reopens it.
 func TestKernelWriter_DeadListenersReopened(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))

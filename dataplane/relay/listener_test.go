@@ -59,7 +59,7 @@ func scripted(h *Relay, failures ...error) *Listener {
 	return l
 }
 
-// TestListener_SurvivesTransientErrors: listeners outlive what passes.
+// TestListener_SurvivesTransientErrors: a listener survives transient accept errors, with pauses that double.
 func TestListener_SurvivesTransientErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(Config{Report: func(f Failure) { t.Errorf("reported %+v", f) }})
@@ -84,7 +84,8 @@ func TestListener_SurvivesTransientErrors(t *testing.T) {
 	})
 }
 
-// TestListener_ReportsDeath: listeners report their death. By an error that does not pass, or a panic.
+// TestListener_ReportsDeath: a listener that fails with a permanent error or a panic reports it, closes its socket and
+// is not counted any more.
 func TestListener_ReportsDeath(t *testing.T) {
 	for name, failure := range map[string]error{"error": unix.EINVAL, "closed by somebody else": net.ErrClosed, "panic": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestListener_ReportsDeath(t *testing.T) {
 	}
 }
 
-// TestBackoff_EndsWithContext: backoff ends with its context.
+// TestBackoff_EndsWithContext: a backoff pause ends with its context.
 func TestBackoff_EndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// BenchmarkUDP_NewClient: UDP new client is the question and the answer of a client that has no session: below the
-// limit of sessions, and at it, where the client replaces another one.
+// BenchmarkUDP_NewClient measures a datagram and its answer for a client without a session: below the session limit,
+// and at the limit, where the client replaces another one.
 func BenchmarkUDP_NewClient(b *testing.B) {
 	const sessions = 1 << 14
 	for name, before := range map[string]int{"below the limit": 0, "at the limit": sessions} {

@@ -25,7 +25,8 @@ func take(b *Budget, client string, times int) string {
 	return ""
 }
 
-// TestPool_ClientLimitFirst: pool bounds clients first.
+// TestPool_ClientLimitFirst: the pool limits each client over all budgets, before the limit of a budget counts. All of
+// 127.0.0.0/8 is one client.
 func TestPool_ClientLimitFirst(t *testing.T) {
 	p := NewPool(Limits{Total: 40, PerBudget: 10, PerClient: 3})
 	web, db := p.Budget(), p.Budget()
@@ -57,7 +58,8 @@ func TestPool_ClientLimitFirst(t *testing.T) {
 	}
 }
 
-// TestPool_IPv6PrefixLimit: pool bounds prefixes. A host may use all addresses of an IPv6 /64.
+// TestPool_IPv6PrefixLimit: the pool limits each IPv6 /64 as well as each address, because a host may use all addresses
+// of its prefix.
 func TestPool_IPv6PrefixLimit(t *testing.T) {
 	b := NewPool(Limits{Total: 1000, PerClient: 2}).Budget()
 	for i := range 2 * prefixFactor {
@@ -75,7 +77,8 @@ func TestPool_IPv6PrefixLimit(t *testing.T) {
 	}
 }
 
-// TestPool_ReserveForSmallBudgets: pool keeps a reserve for budgets with few: four with many do not have all.
+// TestPool_ReserveForSmallBudgets: the pool keeps a reserve for budgets that use few slots, so four full budgets do not
+// take all slots.
 func TestPool_ReserveForSmallBudgets(t *testing.T) {
 	p := NewPool(Limits{Total: 400, PerBudget: 100})
 	for range 4 {
@@ -137,7 +140,8 @@ func (f *flows) open(t *testing.T, b *Budget, client string) (opened *flow, repl
 	return opened, replaced
 }
 
-// TestPool_FairReplacement: pool replaces fairly.
+// TestPool_FairReplacement: at a limit, the pool replaces the least active occupant of the same client, the same budget
+// or the largest budget, whichever limit was reached.
 func TestPool_FairReplacement(t *testing.T) {
 	p := NewPool(Limits{Total: 6, PerBudget: 4, PerClient: 2})
 	web, db, dns := p.Budget(), p.Budget(), p.Budget()
@@ -172,8 +176,8 @@ func TestPool_FairReplacement(t *testing.T) {
 	}
 }
 
-// TestPool_ConstantReplacementCost: pool replaces at a constant cost. The number of occupants and their activity
-// do not count. The test counts the steps of the pool and its questions to occupants.
+// TestPool_ConstantReplacementCost: the number of steps per replacement does not depend on the number of occupants. The
+// test counts the steps of the pool and its calls to occupants.
 func TestPool_ConstantReplacementCost(t *testing.T) {
 	const clients = 1000
 	cost := func(most int) (steps, looked int) {
@@ -210,7 +214,8 @@ func TestPool_ConstantReplacementCost(t *testing.T) {
 	}
 }
 
-// TestPool_UnderPressure: pool under pressure. No limit is exceeded, and nothing is lost or left.
+// TestPool_UnderPressure: with many goroutines that acquire and release slots, the pool never exceeds its limit, and is
+// empty at the end.
 func TestPool_UnderPressure(t *testing.T) {
 	const total = 3
 	p := NewPool(Limits{Total: total, PerBudget: 2, PerClient: 2})
@@ -242,7 +247,7 @@ func TestPool_UnderPressure(t *testing.T) {
 	}
 }
 
-// TestPool_MoveToFullBudget: pool moves slots to a budget that is full as well.
+// TestPool_MoveToFullBudget: a slot can move to a budget that is full, and all counts are zero after its release.
 func TestPool_MoveToFullBudget(t *testing.T) {
 	p := NewPool(Limits{Total: 4, PerBudget: 1, PerClient: 4})
 	from, to := p.Budget(), p.Budget()
@@ -261,8 +266,8 @@ func TestPool_MoveToFullBudget(t *testing.T) {
 	}
 }
 
-// TestPool_ReleaseDuringMove: slots are given while they move. A listener may die while another Service takes it
-// over.
+// TestPool_ReleaseDuringMove: a slot that is released while it moves is free afterwards. A listener may die while
+// another Service takes it over.
 func TestPool_ReleaseDuringMove(t *testing.T) {
 	p := NewPool(Limits{})
 	from, to := p.Budget(), p.Budget()

@@ -67,7 +67,7 @@ func tcpTarget(b *testing.B, serve func(net.Conn)) func(inside func(func() error
 	}
 }
 
-// BenchmarkTCP_Bulk is one connection that only sends.
+// BenchmarkTCP_Bulk measures one connection that only sends.
 func BenchmarkTCP_Bulk(b *testing.B) {
 	conn := startBench(b, service.TCP, tcpTarget(b, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }))("tcp")
 	buffer := make([]byte, 256<<10)
@@ -79,7 +79,7 @@ func BenchmarkTCP_Bulk(b *testing.B) {
 	}
 }
 
-// BenchmarkTCP_RequestResponse is one connection with one small question at a time.
+// BenchmarkTCP_RequestResponse measures one connection with one small request at a time.
 func BenchmarkTCP_RequestResponse(b *testing.B) {
 	conn := startBench(b, service.TCP, tcpTarget(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))("tcp")
 	buffer := make([]byte, 64)
@@ -93,8 +93,7 @@ func BenchmarkTCP_RequestResponse(b *testing.B) {
 	}
 }
 
-// BenchmarkUDP is one client, or one for each datagram that is under way, with an echo behind. It
-// reports the datagrams that came back.
+// BenchmarkUDP measures one client, and 32 clients, with an echo server. It reports the datagrams that came back.
 func BenchmarkUDP(b *testing.B) {
 	for name, clients := range map[string]int{"one client": 1, "32 clients": 32} {
 		b.Run(name, func(b *testing.B) { benchUDP(b, clients) })

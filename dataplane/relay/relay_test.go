@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestTasks_ContinueAfterReportedPanic: tasks reports panics and goes on.
+// TestTasks_ContinueAfterReportedPanic: a panic in a task is reported, and later tasks still run.
 func TestTasks_ContinueAfterReportedPanic(t *testing.T) {
 	reports := make(chan Failure, 1)
 	c := newTasks(func(f Failure) { reports <- f })
@@ -33,7 +33,7 @@ func TestTasks_ContinueAfterReportedPanic(t *testing.T) {
 	c.close()
 }
 
-// TestTasks_CloseWaits: tasks waits for its own.
+// TestTasks_CloseWaits: close waits for running tasks, and no task starts after it.
 func TestTasks_CloseWaits(t *testing.T) {
 	c := newTasks(func(f Failure) { t.Errorf("reported %+v", f) })
 	done := false

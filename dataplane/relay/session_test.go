@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestSession_IdleReplacedBeforeActive: active sessions make no room as long as there are idle ones, even if they
-// are the oldest.
+// TestSession_IdleReplacedBeforeActive: at the session limit, new sessions replace idle sessions before active ones,
+// even if the active ones are the oldest.
 func TestSession_IdleReplacedBeforeActive(t *testing.T) {
 	const sessions, active = 64, 2 * candidatesMax
 	node := netnstest.New(t, "node")
@@ -65,8 +65,8 @@ func TestSession_IdleReplacedBeforeActive(t *testing.T) {
 	}
 }
 
-// TestSession_Expiry of a session as of a flow of conntrack: one that was answered lives longer, but only once it
-// is two seconds old.
+// TestSession_Expiry: a session expires like a conntrack flow: it lives longer once it was answered, but only if it was
+// active for more than two seconds.
 func TestSession_Expiry(t *testing.T) {
 	began := time.Now()
 	for _, c := range []struct {
@@ -86,7 +86,7 @@ func TestSession_Expiry(t *testing.T) {
 	}
 }
 
-// TestSession_UndialableTargetSkipped: sessions of targets that cannot be dialed go to another one.
+// TestSession_UndialableTargetSkipped: a session whose first target cannot be dialed goes to another target.
 func TestSession_UndialableTargetSkipped(t *testing.T) {
 	node := netnstest.New(t, "node")
 	echo := startEcho(t, node)

@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestSockets_TakenOverBySuccessor: a successor takes sockets over. A client that connects while nobody accepts is
-// served once the successor has the socket, a session of the former owner gets its answers, and the successor gets
-// further datagrams.
+// TestSockets_TakenOverBySuccessor: after a takeover of the sockets, the new owner serves waiting and later
+// connections, and gets further datagrams of open sessions.
 func TestSockets_TakenOverBySuccessor(t *testing.T) {
 	former, next := echo(t, "former"), echo(t, "next")
 	pool := &Sockets{}

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestUDPServer_DatagramAtSessionEnd: datagrams are not lost to a session that ends between look-up and use: a new
-// session sends them.
+// TestUDPServer_DatagramAtSessionEnd: a datagram is not lost when its session ends between look-up and use. A new
+// session sends it.
 func TestUDPServer_DatagramAtSessionEnd(t *testing.T) {
 	node := netnstest.New(t, "node")
 	received, err := node.ListenPacket("udp", "127.0.0.1:30053")

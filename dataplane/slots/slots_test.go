@@ -53,7 +53,7 @@ func writes(before, after map[int]service.Endpoint) int {
 	return count
 }
 
-// TestAssign_EveryEndpointHasSlot: every endpoint has a slot.
+// TestAssign_EveryEndpointHasSlot: every endpoint has its own slot within the size of the table, and slot 0 is taken.
 func TestAssign_EveryEndpointHasSlot(t *testing.T) {
 	for _, count := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 14, 15, 28, 29, 100, 1000, 5000} {
 		assigned := Assign(endpoints(count))
@@ -67,7 +67,7 @@ func TestAssign_EveryEndpointHasSlot(t *testing.T) {
 	}
 }
 
-// TestAssign_OrderIndependent: the order of endpoints does not matter.
+// TestAssign_OrderIndependent: the assignment does not depend on the order of the endpoints.
 func TestAssign_OrderIndependent(t *testing.T) {
 	property := func(seed uint64, size uint16) bool {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -81,8 +81,8 @@ func TestAssign_OrderIndependent(t *testing.T) {
 	}
 }
 
-// TestAssign_ReplacementMovesFewSlots counts what replacing one endpoint writes. An endpoint that comes and one
-// that goes are two slots in any case, one if they share it.
+// TestAssign_ReplacementMovesFewSlots counts the slots that are written when one endpoint is replaced. The added and
+// the removed endpoint take two slots, or one if they share it.
 func TestAssign_ReplacementMovesFewSlots(t *testing.T) {
 	for _, count := range []int{2, 3, 4, 8, 10, 16, 100, 1000, 5000} {
 		rounds := min(500, 100000/count)
@@ -104,8 +104,8 @@ func TestAssign_ReplacementMovesFewSlots(t *testing.T) {
 	}
 }
 
-// TestAssign_GrowthMovesFraction: growth moves a fraction scales up by one: within a size few slots move, at the
-// step to the next size a part of them.
+// TestAssign_GrowthMovesFraction: scaling up by one endpoint moves few slots within a table size, and only a part of
+// them at the step to the next size.
 func TestAssign_GrowthMovesFraction(t *testing.T) {
 	before := table(nil)
 	within, steps := 0, 0
@@ -138,7 +138,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSize_Bounded: size is bounded.
+// TestSize_Bounded: a table is at most 10/7 as large as its number of endpoints, plus two, and there are few different
+// sizes.
 func TestSize_Bounded(t *testing.T) {
 	sizes := map[int]bool{}
 	for n := 1; n <= 10000; n++ {
@@ -153,7 +154,7 @@ func TestSize_Bounded(t *testing.T) {
 	}
 }
 
-// TestTries_KeepBias: tries keep the bias works out how often slot 0 is picked.
+// TestTries_KeepBias calculates how often slot 0 is picked, and checks that the tries keep its bias small.
 func TestTries_KeepBias(t *testing.T) {
 	for n := 1; n <= 6000; n++ {
 		size := Size(n)

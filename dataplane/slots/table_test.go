@@ -35,8 +35,8 @@ func counts(table []int, n int) []int {
 	return c
 }
 
-// TestHashedTable_RemovalMovesFewClients: hashed table moves few clients removes each of a few endpoints. The
-// clients that move are at most those of its share and 2 % of all.
+// TestHashedTable_RemovalMovesFewClients: when an endpoint is removed from a hashed table, at most the clients of its
+// share and 2 % of all clients move.
 func TestHashedTable_RemovalMovesFewClients(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 7, 10, 33, 100, 128, 129, 130, 200, 256, 257, 258, 513} {
 		extra, worst, largest := 0.0, 0.0, 0.0
@@ -74,8 +74,8 @@ func TestHashedTable_RemovalMovesFewClients(t *testing.T) {
 	}
 }
 
-// TestTable_ExactShares: shares of tables that do not hash are exact where that takes few slots, and otherwise
-// within one slot.
+// TestTable_ExactShares: in a table without hashing, the share of each endpoint is within one slot of its weight; the
+// log shows where it is exact.
 func TestTable_ExactShares(t *testing.T) {
 	for _, weights := range [][]uint16{{1, 3, 6}, {2, 6, 12}, {0, 0, 0, 0, 0}, {5}, {100, 100, 1}, {65535, 1}, {1000, 999, 997, 3}} {
 		all := population(len(weights), 1)
@@ -97,7 +97,7 @@ func TestTable_ExactShares(t *testing.T) {
 	}
 }
 
-// TestTable_SizeAndTimeBounded: tables are bounded. Hashed tables, and the time that they take.
+// TestTable_SizeAndTimeBounded: the size of every table is limited; the log shows the time to make it.
 func TestTable_SizeAndTimeBounded(t *testing.T) {
 	for _, n := range append(testenv.Variants(4096, 20_000), 10, 1000) {
 		all := population(n, 3)
@@ -112,7 +112,7 @@ func TestTable_SizeAndTimeBounded(t *testing.T) {
 	}
 }
 
-// TestTable_AnyWeights: each table is full, and no endpoint exceeds its part by more than the bound.
+// TestTable_AnyWeights: for random weights, no endpoint exceeds its share of a table by more than the limit.
 func TestTable_AnyWeights(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -137,8 +137,7 @@ func TestTable_AnyWeights(t *testing.T) {
 	}
 }
 
-// TestTable_DependsOnSetAlone: table depends on the set alone. Neither the order of the endpoints nor history
-// matters.
+// TestTable_DependsOnSetAlone: a table depends on the set of endpoints and not on their order.
 func TestTable_DependsOnSetAlone(t *testing.T) {
 	all := population(30, 5)
 	all[3].Weight = 7
@@ -154,8 +153,8 @@ func TestTable_DependsOnSetAlone(t *testing.T) {
 	}
 }
 
-// TestJenkins_BoundaryValues: jenkins at its ends. TestBalancing_NodesAgreeOnEndpoint compares it with the
-// kernel.
+// TestJenkins_BoundaryValues checks Jenkins and Scale at the ends of their ranges. TestBalancing_NodesAgreeOnEndpoint
+// compares Jenkins with the kernel.
 func TestJenkins_BoundaryValues(t *testing.T) {
 	if got := Jenkins(nil, 0); got != 0xdeadbeef {
 		t.Errorf("%#x", got)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestGrown_Monotonic: grown only grows. Totals go on when counters begin again, or are missing for a while.
+// TestGrown_Monotonic: totals never decrease when counters restart or are missing for a while.
 func TestGrown_Monotonic(t *testing.T) {
 	var g Grown[string]
 	for i, step := range []struct{ read, want uint64 }{{5, 5}, {8, 8}, {2, 10}, {2, 10}, {9, 17}, {0, 17}, {1, 18}} {

@@ -52,7 +52,7 @@ func firsts(x *balancer, client netip.Addr, n int) map[netip.AddrPort]int {
 	return got
 }
 
-// TestBalancer_RoundRobin: clients go round.
+// TestBalancer_RoundRobin: clients are distributed round-robin, with a limited number of endpoints to try.
 func TestBalancer_RoundRobin(t *testing.T) {
 	x := balance(&Table{To: []netip.AddrPort{a, b, c, d}})
 	for endpoint, n := range firsts(x, client, 40) {
@@ -68,7 +68,8 @@ func TestBalancer_RoundRobin(t *testing.T) {
 	}
 }
 
-// TestBalancer_FailingEndpointsLast: failing endpoints are the last to try. For a while, or until they accept.
+// TestBalancer_FailingEndpointsLast: an endpoint that failed twice is tried last, until it accepts or for a limited
+// time.
 func TestBalancer_FailingEndpointsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := balance(&Table{To: []netip.AddrPort{a, b, c}})
@@ -134,7 +135,7 @@ func TestBalancer_Affinity(t *testing.T) {
 	})
 }
 
-// TestBalancer_AffinityBounded: affinity is bounded.
+// TestBalancer_AffinityBounded: the number of clients remembered for affinity is limited.
 func TestBalancer_AffinityBounded(t *testing.T) {
 	x := balance(&Table{Affinity: 10800, To: []netip.AddrPort{a}})
 	from := ip("10.0.0.0")
@@ -147,7 +148,8 @@ func TestBalancer_AffinityBounded(t *testing.T) {
 	}
 }
 
-// TestBalancer_Drain until the deadline; an endpoint that is back keeps them.
+// TestBalancer_Drain: connections of a removed endpoint are cut at the drain deadline, unless the endpoint is added
+// again before.
 func TestBalancer_Drain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := balanceFor(NewRegistry(Bounds{}), portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
@@ -181,8 +183,8 @@ func TestBalancer_Drain(t *testing.T) {
 	})
 }
 
-// TestBalancer_ServiceDrainDeadline: Service drain deadline. That of the Service holds, also if it changes while
-// connections drain.
+// TestBalancer_ServiceDrainDeadline: the drain deadline of the Service counts, also if it changes while connections
+// drain.
 func TestBalancer_ServiceDrainDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := func(d time.Duration) service.Drain { return service.Drain{Limited: true, After: d} }
@@ -209,7 +211,7 @@ func TestBalancer_ServiceDrainDeadline(t *testing.T) {
 	})
 }
 
-// TestFilter_MatchesTable compares the filter, as the kernel would run it, with the choice of endpoints.
+// TestFilter_MatchesTable compares the socket filter, run as the kernel would run it, with the choice of endpoints.
 func TestFilter_MatchesTable(t *testing.T) {
 	some := []netip.AddrPort{a}
 	for _, family := range service.Families {
@@ -279,7 +281,8 @@ func passes(t *testing.T, f []unix.SockFilter, from netip.Addr) bool {
 	return n > 0
 }
 
-// TestFilter_TooLongLeftToBalancer: long filters are left to the balancer. The kernel would refuse them.
+// TestFilter_TooLongLeftToBalancer: a table with too many ranges for the kernel has no socket filter; the balancer
+// checks its ranges.
 func TestFilter_TooLongLeftToBalancer(t *testing.T) {
 	var many []netip.Prefix
 	for from := ip("10.0.0.0"); len(many) < filterMax; from = from.Next() {
@@ -293,8 +296,8 @@ func TestFilter_TooLongLeftToBalancer(t *testing.T) {
 	}
 }
 
-// TestBalancer_HashMatchesKernel: hashes follow the kernel. A client gets the endpoint that nftables mode chooses;
-// see package slots. Only endpoints that fail give way to the next ones.
+// TestBalancer_HashMatchesKernel: with hashing, a client gets the endpoint that nftables mode chooses (see package
+// slots). Only failing endpoints are replaced by the next ones.
 func TestBalancer_HashMatchesKernel(t *testing.T) {
 	const seed = 99
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
@@ -322,7 +325,7 @@ func TestBalancer_HashMatchesKernel(t *testing.T) {
 	}
 }
 
-// TestBalancer_WeightedTurns: weights in turn. Turns follow the weights, which a body has.
+// TestBalancer_WeightedTurns: a body contains the weights, and the turns follow them.
 func TestBalancer_WeightedTurns(t *testing.T) {
 	table := &Table{To: []netip.AddrPort{a, b, c}, Weights: map[netip.AddrPort]uint16{b: 3, c: 6}}
 	parsed, err := parseTable(table.body())

@@ -77,8 +77,8 @@ func (w *bounded) connect(at netip.AddrPort) {
 	w.Cleanup(func() { _ = session.Close() }) // the forwarder may have ended it
 }
 
-// TestKernelBounds_ConnectionsPerService: kernel bounds are those of the Service. The sum over its frontends and
-// ports. Other Services are served beside it, until the bound of all.
+// TestKernelBounds_ConnectionsPerService: the connection limit of a Service covers all its frontends and ports. Other
+// Services are still served, up to the limit of the process.
 func TestKernelBounds_ConnectionsPerService(t *testing.T) {
 	eachBounded(t, service.TCP, userspace.Bounds{Connections: 8, ConnectionsPerClient: 100}, func(w *bounded) {
 		w.connect(w.web[0])
@@ -99,8 +99,8 @@ func TestKernelBounds_ConnectionsPerService(t *testing.T) {
 	})
 }
 
-// TestKernelBounds_SessionsPerService: kernel sessions are bounded by Service. A further client replaces the least
-// active session of the Service, at whichever frontend, and no other Service's.
+// TestKernelBounds_SessionsPerService: at the session limit of a Service, a new client replaces the least active
+// session of the same Service, at any frontend, and no session of another Service.
 func TestKernelBounds_SessionsPerService(t *testing.T) {
 	eachBounded(t, service.UDP, userspace.Bounds{Sessions: 8, ConnectionsPerClient: 100}, func(w *bounded) {
 		w.ask(w.others[0])
@@ -138,8 +138,8 @@ func (w *bounded) expectSessions(want ...netip.AddrPort) {
 	}
 }
 
-// TestKernelBounds_TotalSessionsFair: kernel sessions of all are bounded fairly. At the bound of the process, the
-// Service that has most loses a session. A Service that has none is served.
+// TestKernelBounds_TotalSessionsFair: at the session limit of the process, a Service with the most sessions loses one,
+// and a Service without a session is served.
 func TestKernelBounds_TotalSessionsFair(t *testing.T) {
 	eachBounded(t, service.UDP, userspace.Bounds{Sessions: 8, ConnectionsPerClient: 100}, func(w *bounded) {
 		web, o := w.web[0], w.others
@@ -159,8 +159,8 @@ func TestKernelBounds_TotalSessionsFair(t *testing.T) {
 	})
 }
 
-// TestKernelBounds_ReserveForSmallServices: kernel Services with few have a reserve. Four Services at their bound
-// do not have all connections.
+// TestKernelBounds_ReserveForSmallServices: three Services with most of the connections leave a reserve for a Service
+// that has none.
 func TestKernelBounds_ReserveForSmallServices(t *testing.T) {
 	eachBounded(t, service.TCP, userspace.Bounds{Connections: 40, ConnectionsPerClient: 100}, func(w *bounded) {
 		for _, at := range w.others[:3] {
@@ -177,7 +177,7 @@ func TestKernelBounds_ReserveForSmallServices(t *testing.T) {
 	})
 }
 
-// TestKernelBounds_Clients: kernel clients are bounded over all Services, and others are served next to them.
+// TestKernelBounds_Clients: each client is limited over all Services, and other clients are still served.
 func TestKernelBounds_Clients(t *testing.T) {
 	bounds := userspace.Bounds{Connections: 400, Sessions: 400, ConnectionsPerClient: 3}
 	eachBounded(t, service.TCP, bounds, func(w *bounded) {
@@ -203,8 +203,7 @@ func TestKernelBounds_Clients(t *testing.T) {
 	})
 }
 
-// TestKernelBounds_Listeners: kernel listeners are bounded. A Service beyond the bound is refused alone, and
-// served once there is room.
+// TestKernelBounds_Listeners: a listener beyond the limit is rejected alone, and is opened once there is room.
 func TestKernelBounds_Listeners(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
@@ -227,8 +226,8 @@ func TestKernelBounds_Listeners(t *testing.T) {
 	}
 }
 
-// TestKernelBounds_ListenersPerService: kernel listeners of a Service are bounded. One Service does not have all
-// of them, and one that takes a listener over has it from then on.
+// TestKernelBounds_ListenersPerService: each Service can have only a part of all listeners, and a listener that moves
+// to another Service counts for that Service.
 func TestKernelBounds_ListenersPerService(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestBounds_FileDescriptors: bounds follow the descriptors.
+// TestBounds_FileDescriptors: the default limits follow the file-descriptor limit.
 func TestBounds_FileDescriptors(t *testing.T) {
 	for descriptors, want := range map[uint64][3]int{
 		16: {4, 4, 12}, 1024: {64, 128, 768}, 1 << 19: {32768, 65536, 393216}, math.MaxUint64: {65536, 65536, 805306368},
@@ -24,7 +24,7 @@ func TestBounds_FileDescriptors(t *testing.T) {
 	}
 }
 
-// TestBounds_DefaultPerClient: clients have a part of what the process may have, if nothing else is configured.
+// TestBounds_DefaultPerClient: the default limit per client is a fraction of the connection limit.
 func TestBounds_DefaultPerClient(t *testing.T) {
 	for _, c := range []struct{ connections, configured, want int }{
 		{1 << 16, 0, 1024}, {32768, 0, 512}, {1024, 0, 256}, {64, 0, 16}, {64, 50, 50}, {1, 0, 1},
@@ -35,7 +35,8 @@ func TestBounds_DefaultPerClient(t *testing.T) {
 	}
 }
 
-// TestBounds_ReportedOncePerMinute: bounds are said once a minute for each Service, and once for the process.
+// TestBounds_ReportedOncePerMinute: a reached limit is reported at most once a minute, and the limit of the process
+// once for all Services.
 func TestBounds_ReportedOncePerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := netip.MustParseAddr("192.0.2.1")

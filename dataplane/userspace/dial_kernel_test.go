@@ -15,8 +15,8 @@ import (
 
 var errForbidden = errors.New("forbidden")
 
-// TestKernelDial_ForbiddenEndpoint: kernel forbidden endpoints are not dialed. They count as failed, and another
-// endpoint is tried.
+// TestKernelDial_ForbiddenEndpoint: a forbidden endpoint is not dialed, counts as failed, and another endpoint is
+// tried.
 func TestKernelDial_ForbiddenEndpoint(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestKernelDial_ForbiddenEndpoint(t *testing.T) {
 	}
 }
 
-// TestKernelDial_ForbiddenIPv4MappedAddress: kernel forbidden addresses in IPv6 form. A target is not dialed for
-// how it is written.
+// TestKernelDial_ForbiddenIPv4MappedAddress: an IPv4-mapped IPv6 target is checked as the IPv4 address that it stands
+// for.
 func TestKernelDial_ForbiddenIPv4MappedAddress(t *testing.T) {
 	asked := make(chan netip.Addr, 10)
 	config := userspace.Config{}

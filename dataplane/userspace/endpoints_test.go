@@ -49,8 +49,8 @@ func growth(t *testing.T, prepare func(endpoints []service.Endpoint) (run func()
 	return float64(many) / float64(few)
 }
 
-// TestBalancer_DatagramCostConstant: a datagram costs the same with many endpoints. Whether its session stays is
-// asked with each one. A search among all endpoints would take 1,000 times as long.
+// TestBalancer_DatagramCostConstant: the check whether a session stays, made for each datagram, costs the same with
+// many endpoints. A search among all endpoints would take 1,000 times as long.
 func TestBalancer_DatagramCostConstant(t *testing.T) {
 	client := netip.MustParseAddr("192.0.2.1")
 	times := growth(t, func(endpoints []service.Endpoint) func() {
@@ -69,7 +69,8 @@ func TestBalancer_DatagramCostConstant(t *testing.T) {
 	}
 }
 
-// TestBalancer_SessionsStay with endpoints of their clients, and with those that serve and get no new ones.
+// TestBalancer_SessionsStay: a session stays with an endpoint that its client can get and with one that still serves,
+// and with no other.
 func TestBalancer_SessionsStay(t *testing.T) {
 	at := netip.MustParseAddrPort
 	to, nearTo, kept, gone := at("10.0.0.1:53"), at("10.0.0.2:53"), at("10.0.0.3:53"), at("10.0.0.4:53")
@@ -95,8 +96,8 @@ func TestBalancer_SessionsStay(t *testing.T) {
 	expect(far, nil)
 }
 
-// TestRenderer_LinearTime: rendering is linear in the endpoints of a UDP port, which are compared with those that
-// serve. Comparing each with each would take a million times as long.
+// TestRenderer_LinearTime: the time to render a UDP port is linear in the number of endpoints. Comparing each endpoint
+// with each serving one would take a million times as long.
 func TestRenderer_LinearTime(t *testing.T) {
 	times := growth(t, func(endpoints []service.Endpoint) func() {
 		v := &service.View{Key: service.Key{Namespace: "ns1", Name: "dns"}}

@@ -38,9 +38,8 @@ func rangesApart(family service.Family, n int) (lines []string) {
 	return lines
 }
 
-// TestKernelFilter_ManySourceRanges: kernel many source ranges. On kernels whose sockets have room for a small
-// filter, a Service with many ranges is served like others, keeps its ranges, and keeps nobody else from being
-// served, when it comes and when it changes.
+// TestKernelFilter_ManySourceRanges: with a kernel that allows only small socket filters, a Service with many source
+// ranges is served within its ranges only, and other Services are still served, when it is added and when it changes.
 func TestKernelFilter_ManySourceRanges(t *testing.T) {
 	filtered := service.PerFamily[int]{250, 110} // a filter has room for so many
 	counts := service.PerFamily[[]int]{{250, 500}, {110, 200}}
@@ -102,8 +101,8 @@ func testManyRanges(w *world, ranges []string, silent bool) {
 	w.names(w.client, "tcp", guarded, 1)
 }
 
-// TestKernelFilter_WithoutRoom: kernel filter without room. A socket that has room for one filter keeps it across
-// a change. A socket without room for any is open all the same, and serves the clients within the ranges alone.
+// TestKernelFilter_WithoutRoom: a socket with room for one filter keeps it across a change. A socket without room for a
+// filter is still opened, and serves only clients within the ranges.
 func TestKernelFilter_WithoutRoom(t *testing.T) {
 	ranges := service.PerFamily[int]{250, 110} // about 1,000 instructions of 8 bytes
 	for name, room := range map[string]struct {
@@ -130,8 +129,8 @@ func (w *world) expectUnserved(at netip.AddrPort) {
 	}
 }
 
-// TestKernelListeners_DescriptorExhaustion: kernel exhaustion spares others. When the host has no descriptor for
-// one listener, those that sort behind it are opened all the same, and the receipt blames no Service.
+// TestKernelListeners_DescriptorExhaustion: if the host has no file descriptor for one listener, the other listeners of
+// the batch are opened, and the receipt has no suspect.
 func TestKernelListeners_DescriptorExhaustion(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)

@@ -47,9 +47,8 @@ func (w *world) hostPort(port uint16) {
 	w.Cleanup(func() { check(w, b.Close()) })
 }
 
-// TestKernelGuard_HostPorts: kernel host ports are guarded. A program that listens on all addresses of the node
-// answers at the node's address, and not at those of Services. Frontends are served, and health check ports
-// answer.
+// TestKernelGuard_HostPorts: a process that listens on all addresses of the node is reachable at the node's address,
+// and not at Service addresses. Frontends and health check ports are reachable there.
 func TestKernelGuard_HostPorts(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)
@@ -89,8 +88,8 @@ func TestKernelGuard_HostPorts(t *testing.T) {
 	})
 }
 
-// TestKernelGuard_NodeHealthAtVIPs: kernel node health answers at VIPs. A load balancer that asks for the node's
-// health at its own address gets an answer from the health server, and no other port of the host answers there.
+// TestKernelGuard_NodeHealthAtVIPs: a load balancer that checks the node's health at its own address gets an answer
+// from the health server. No other port of the host is reachable there.
 func TestKernelGuard_NodeHealthAtVIPs(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.hostPort(10256)
@@ -110,8 +109,8 @@ func TestKernelGuard_NodeHealthAtVIPs(t *testing.T) {
 	})
 }
 
-// TestKernelGuard_FrontendsComeAndGo: kernel guarded frontends come and go. A connection goes on when its frontend
-// goes, new clients are refused then, and no client of another frontend notices.
+// TestKernelGuard_FrontendsComeAndGo: when a frontend is removed, its connection continues, new clients are refused,
+// and a client of another frontend is not affected.
 func TestKernelGuard_FrontendsComeAndGo(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)
@@ -156,9 +155,8 @@ func (w *world) askUntil(ctx context.Context, at netip.AddrPort) error {
 	return nil
 }
 
-// TestKernelGuard_OutlivesWriter: kernel guard outlives its writer. The writer of another process finds what its
-// predecessor guarded, removes what is not wanted any more, and clients of the predecessor's listeners are served
-// meanwhile.
+// TestKernelGuard_OutlivesWriter: the writer of a new process finds the guarded addresses and listeners of the previous
+// process and removes unwanted ones; clients are served in the meantime.
 func TestKernelGuard_OutlivesWriter(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)
@@ -190,8 +188,8 @@ func TestKernelGuard_OutlivesWriter(t *testing.T) {
 	})
 }
 
-// TestKernelGuard_Repaired: kernel guard is repaired. When another program removes the guard, it is announced, the
-// addresses and listeners read as not as wanted, and writing them once more guards them.
+// TestKernelGuard_Repaired: when another process deletes the guard, Watch reports it, Read marks the objects as
+// unguarded, and writing them again restores the guard.
 func TestKernelGuard_Repaired(t *testing.T) {
 	eachGuarded(t, func(w *world) {
 		w.backend(0)

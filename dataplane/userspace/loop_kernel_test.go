@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelListeners_LoopDatagramsDropped: kernel datagrams from listeners are dropped. An endpoint that answers
-// everything would answer the Service for as long as both are there. One packet with an invented source is enough.
-// Over IPv4 the kernel drops such a packet; IPv6 has no such check.
+// TestKernelListeners_LoopDatagramsDropped: datagrams with the address of a listener or port 0 as their source are
+// dropped. Otherwise one spoofed packet to an endpoint that answers everything would start an endless loop. The kernel
+// drops such packets over IPv4 only.
 func TestKernelListeners_LoopDatagramsDropped(t *testing.T) {
 	w := newWorld(t, service.IPv6, userspace.Config{})
 	w.answersEverything(w.endpoint(0))

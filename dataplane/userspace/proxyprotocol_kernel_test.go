@@ -42,8 +42,8 @@ func readHeader(from io.Reader) (source, destination netip.AddrPort, err error) 
 	return netip.AddrPortFrom(from1, binary.BigEndian.Uint16(ports)), netip.AddrPortFrom(to, binary.BigEndian.Uint16(ports[2:])), nil
 }
 
-// TestKernelProxyProtocol_BeforeFirstByte: kernel endpoints are told of the client, before its first byte, and
-// also if it waits for the server.
+// TestKernelProxyProtocol_BeforeFirstByte: with PROXY protocol, an endpoint gets the client's address before its first
+// byte, even if the client waits for the server.
 func TestKernelProxyProtocol_BeforeFirstByte(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		l, err := w.node.Listen("tcp", w.endpoint(0).String())
@@ -90,7 +90,7 @@ func TestKernelProxyProtocol_BeforeFirstByte(t *testing.T) {
 	})
 }
 
-// TestKernelRegistry_Done: a watch is told of each connection that ends, and of each client that is refused.
+// TestKernelRegistry_Done: a watch is called for each connection that ends and for each refused client.
 func TestKernelRegistry_Done(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestRegistry_LeastConnections: the next client goes where the fewest are, over all frontends of the port.
+// TestRegistry_LeastConnections: the next client gets the endpoint with the fewest connections over all frontends of
+// the port.
 func TestRegistry_LeastConnections(t *testing.T) {
 	r := NewRegistry(Bounds{})
 	table := &Table{LeastConnections: true, To: []netip.AddrPort{a, b, c}}
@@ -47,8 +48,8 @@ func TestRegistry_LeastConnections(t *testing.T) {
 	ends[c]()
 }
 
-// TestRegistry_AffinityPerServicePort: affinity is that of the Service port. A client has the same endpoint at
-// every frontend, and another one at another port.
+// TestRegistry_AffinityPerServicePort: affinity belongs to the Service port: a client gets the same endpoint at every
+// frontend of the port, and not at another port.
 func TestRegistry_AffinityPerServicePort(t *testing.T) {
 	r := NewRegistry(Bounds{})
 	table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
@@ -73,8 +74,8 @@ func TestRegistry_AffinityPerServicePort(t *testing.T) {
 	}
 }
 
-// TestRegistry_Traffic: a Service counts on when endpoints go, and what is known of them and of the Service is
-// forgotten with the last connection.
+// TestRegistry_Traffic: traffic of a Service is still counted after its endpoints are removed, and forgotten after its
+// last connection and listener.
 func TestRegistry_Traffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRegistry(Bounds{})
@@ -120,8 +121,8 @@ func listed(r *Registry) []*Open {
 	return found
 }
 
-// TestListener_ServiceTakeover: another Service takes over. The connections of the former one drain and stay its
-// own.
+// TestListener_ServiceTakeover: when another Service takes a listener over, connections of the previous Service drain
+// and are still counted for it.
 func TestListener_ServiceTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewForwarder(Addresses, service.IPv4, Config{DrainDeadline: time.Minute})
@@ -151,8 +152,8 @@ func TestListener_ServiceTakeover(t *testing.T) {
 	})
 }
 
-// TestListener_DeadReleasesSlot: dead listeners leave their slot to the one that is opened in their place, and
-// hold no Service port once that has gone.
+// TestListener_DeadReleasesSlot: a dead listener leaves its slot to its replacement, and holds no Service port once the
+// replacement is closed.
 func TestListener_DeadReleasesSlot(t *testing.T) {
 	f := NewForwarder(Addresses, service.IPv4, Config{Registry: NewRegistry(Bounds{Listeners: 1})})
 	defer f.Close()
@@ -182,7 +183,7 @@ func TestListener_DeadReleasesSlot(t *testing.T) {
 	}
 }
 
-// TestRegistry_ConnectionPages: pages of connections are in order, whole and bounded.
+// TestRegistry_ConnectionPages: the pages of open connections are ordered, complete and limited in size.
 func TestRegistry_ConnectionPages(t *testing.T) {
 	r := NewRegistry(Bounds{})
 	for range 10 {

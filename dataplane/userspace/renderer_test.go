@@ -116,8 +116,8 @@ func TestRenderer_Golden(t *testing.T) {
 	}
 }
 
-// TestRenderer_NodeHealthPort: node opens its health port. The node's health server answers at addresses of
-// Services, where a guard would reject it, and nothing else does in the other part or without a guard.
+// TestRenderer_NodeHealthPort: the node opens its health port at Service addresses only where a guard would otherwise
+// reject it.
 func TestRenderer_NodeHealthPort(t *testing.T) {
 	const ready = "forwarder ready\n"
 	for _, c := range []struct {
@@ -185,7 +185,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestParseTable_Invalid: wrong tables are not read.
+// TestParseTable_Invalid: parseTable rejects invalid bodies.
 func TestParseTable_Invalid(t *testing.T) {
 	for _, body := range []string{"to\n", "to 10.0.0.1\n", "affinity x\n", "allow 10.0.0.1\n", "near-to 10.0.0.1\n", "via 10.0.0.1:80\n", "\n",
 		"of web\n", "of /web\n", "balance random\n", "proxy-protocol v1\n", "log\n"} {

@@ -29,8 +29,7 @@ func (w *world) traffic() *traffic.ServiceTally {
 	return of
 }
 
-// TestKernelTraffic_CountedAtOnce: kernel traffic is counted at once. While a connection or session is open, and
-// per endpoint.
+// TestKernelTraffic_CountedAtOnce: traffic is counted per endpoint while a connection or session is open.
 func TestKernelTraffic_CountedAtOnce(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
@@ -67,7 +66,7 @@ func TestKernelTraffic_CountedAtOnce(t *testing.T) {
 	})
 }
 
-// TestKernelTraffic_RefusalsCounted: kernel refusals are counted with their reasons, and failed connects where
+// TestKernelTraffic_RefusalsCounted: refused clients are counted by reason, and failed connects at the endpoint where
 // they failed.
 func TestKernelTraffic_RefusalsCounted(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
@@ -98,8 +97,8 @@ func TestKernelTraffic_RefusalsCounted(t *testing.T) {
 	}
 }
 
-// TestKernelAffinity_PerServicePort: kernel affinity is that of the Service port. A client that changes the
-// frontend keeps its endpoint, also between the parts of a family.
+// TestKernelAffinity_PerServicePort: a client with affinity gets the same endpoint at every frontend of the Service
+// port, also at its node port.
 func TestKernelAffinity_PerServicePort(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		for i := range 3 {
@@ -125,9 +124,9 @@ func TestKernelAffinity_PerServicePort(t *testing.T) {
 	})
 }
 
-// TestKernelSourceAddress_NodeProcess: kernel source of the node. A process of the node that connects to a Service
-// comes from the address of the Service over IPv4, as the kernel has it for any local route without a preferred
-// source, and from an address of the node over IPv6. Neither is what an endpoint sees.
+// TestKernelSourceAddress_NodeProcess: the proxy sees a process of the node that connects to a Service with the Service
+// address over IPv4, as for any local route without a preferred source, and with another address over IPv6. The
+// endpoint never sees the Service address.
 func TestKernelSourceAddress_NodeProcess(t *testing.T) {
 	bothFamilies(t, userspace.Config{}, func(w *world) {
 		w.backend(0)

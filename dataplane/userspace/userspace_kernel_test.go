@@ -20,8 +20,8 @@ import (
 
 var networks = map[string]service.Protocol{"tcp": service.TCP, "udp": service.UDP}
 
-// TestKernelForwarder_ServiceLifecycle: kernel Services come change and go. Clients outside and on the node go
-// round, follow the table, and are refused where there is no listener.
+// TestKernelForwarder_ServiceLifecycle: clients outside and on the node are distributed round-robin, follow a changed
+// table, and are refused where there is no listener.
 func TestKernelForwarder_ServiceLifecycle(t *testing.T) {
 	bothFamilies(t, userspace.Config{}, func(w *world) {
 		for i := range 3 {
@@ -56,8 +56,8 @@ func TestKernelForwarder_ServiceLifecycle(t *testing.T) {
 	})
 }
 
-// TestKernelForwarder_ConnectTriedElsewhere: kernel connects are tried elsewhere. No client notices an endpoint
-// that refuses, or one that does not answer.
+// TestKernelForwarder_ConnectTriedElsewhere: a connection is tried at another endpoint if an endpoint refuses or does
+// not respond.
 func TestKernelForwarder_ConnectTriedElsewhere(t *testing.T) {
 	eachFamily(t, userspace.Config{Relay: relay.Config{DialTimeout: 600 * time.Millisecond}}, func(w *world) {
 		w.backend(0)
@@ -82,8 +82,8 @@ func TestKernelForwarder_ConnectTriedElsewhere(t *testing.T) {
 	})
 }
 
-// TestKernelForwarder_DeniedSourcesDropped: kernel sources are dropped unseen. Who may not come meets silence, and
-// others are served, after a change as well.
+// TestKernelForwarder_DeniedSourcesDropped: clients outside the allowed source ranges get no response, and clients
+// within them are served, after a change as well.
 func TestKernelForwarder_DeniedSourcesDropped(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
@@ -113,8 +113,8 @@ func TestKernelForwarder_DeniedSourcesDropped(t *testing.T) {
 	})
 }
 
-// TestKernelForwarder_ConnectionsDrain: kernel connections drain. They go on when their endpoint has left, until
-// the deadline, also when the listener has gone.
+// TestKernelForwarder_ConnectionsDrain: a connection continues until the drain deadline after its endpoint or its
+// listener is removed.
 func TestKernelForwarder_ConnectionsDrain(t *testing.T) {
 	const deadline = 500 * time.Millisecond
 	eachFamily(t, userspace.Config{DrainDeadline: deadline}, func(w *world) {
@@ -144,8 +144,8 @@ func TestKernelForwarder_ConnectionsDrain(t *testing.T) {
 	})
 }
 
-// TestKernelForwarder_SessionsMove: kernel sessions move. With the next datagram after their endpoint has left,
-// and by themselves if it refuses.
+// TestKernelForwarder_SessionsMove: a session moves with the next datagram after its endpoint is removed, and also if
+// the endpoint refuses.
 func TestKernelForwarder_SessionsMove(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		first := w.backend(0)
@@ -180,8 +180,8 @@ func TestKernelForwarder_SessionsMove(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_PortInUseRefusedAlone: kernel taken ports are refused alone. The suspect is proven, and all
-// else lands.
+// TestKernelWriter_PortInUseRefusedAlone: only the Service whose port is in use is rejected, as a proven suspect; the
+// rest of the batch lands.
 func TestKernelWriter_PortInUseRefusedAlone(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
@@ -201,8 +201,8 @@ func TestKernelWriter_PortInUseRefusedAlone(t *testing.T) {
 	})
 }
 
-// TestKernelRoutes_WatchAndRead: kernel routes are watched and read really. A route that another program deletes
-// is announced, read as missing and written again. Routes of others are left alone.
+// TestKernelRoutes_WatchAndRead: a route deleted by another process is reported, read as missing and written again.
+// Routes of other processes are left alone.
 func TestKernelRoutes_WatchAndRead(t *testing.T) {
 	bothFamilies(t, userspace.Config{}, func(w *world) {
 		a := addresses[w.family]
@@ -254,7 +254,7 @@ func TestKernelRoutes_WatchAndRead(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_SuccessorGoesOn: kernel another writer goes on. It finds everything open, and connections stay.
+// TestKernelWriter_SuccessorGoesOn: a second writer finds all objects of the first one, and connections stay open.
 func TestKernelWriter_SuccessorGoesOn(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {
 		w.backend(0)
@@ -272,8 +272,7 @@ func TestKernelWriter_SuccessorGoesOn(t *testing.T) {
 	})
 }
 
-// TestKernelRoutes_ManyInOneWrite: kernel many routes in one write are divided among messages, and answered one by
-// one.
+// TestKernelRoutes_ManyInOneWrite: a write of 2,000 routes lands, as does a repeated one.
 func TestKernelRoutes_ManyInOneWrite(t *testing.T) {
 	const many = 2000
 	eachFamily(t, userspace.Config{}, func(w *world) {
