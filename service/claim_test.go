@@ -25,7 +25,7 @@ func claimant() *Spec {
 	return s
 }
 
-// TestSpec_Claims: each frontend is claimed once for each port, with its best kind, and KindOf knows the kind.
+// TestSpec_Claims: a Service claims each frontend once per port, with its best kind, and KindOf returns this kind.
 func TestSpec_Claims(t *testing.T) {
 	claims := func(s *Spec) string {
 		var lines []string
@@ -67,8 +67,8 @@ IPv4 node port 30080/tcp 0
 	}
 }
 
-// TestResolve_OmitsDeniedFrontends: resolve leaves out what is denied denies each frontend of a Service in turn.
-// Nothing else of the view changes, nor does the spec.
+// TestResolve_OmitsDeniedFrontends denies each frontend of a Service, one after the other. The view lacks only the
+// denied frontend, and the spec is unchanged.
 func TestResolve_OmitsDeniedFrontends(t *testing.T) {
 	served := func(s *Spec) (all []string) {
 		view := Resolve(s.Key, s, nil, &NodeFacts{})

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestDecisions_AgreeWithResolve: decisions agree with resolve. The chosen endpoints are those of the view, and
-// every entry of every slice has a decision for each port at which it could serve.
+// TestDecisions_AgreeWithResolve: for random scenarios, the chosen endpoints are those of the view, and every entry of
+// every slice has a decision for each port at which it could serve.
 func TestDecisions_AgreeWithResolve(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -32,7 +32,7 @@ func TestEndpoint_Compare(t *testing.T) {
 	}
 }
 
-// TestEndpoint_CompareDoesNotAllocate: endpoint compare does not allocate.
+// TestEndpoint_CompareDoesNotAllocate: comparing two endpoints allocates nothing.
 func TestEndpoint_CompareDoesNotAllocate(t *testing.T) {
 	a := Endpoint{AddrPort: netip.MustParseAddrPort("[fd00::1]:80")}
 	b := Endpoint{AddrPort: netip.MustParseAddrPort("[fd00::2]:80")}

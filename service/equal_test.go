@@ -28,12 +28,12 @@ func TestView_Equal(t *testing.T) {
 	checkEqual(t, filled[View], (*View).Equal, nil)
 }
 
-// TestNodeFacts_Equal: node facts equal.
+// TestNodeFacts_Equal: a difference in any field makes node facts unequal.
 func TestNodeFacts_Equal(t *testing.T) {
 	checkEqual(t, filled[NodeFacts], (*NodeFacts).Equal, nil)
 }
 
-// TestEqual_Nil: equal of nil.
+// TestEqual_Nil: nil equals only nil.
 func TestEqual_Nil(t *testing.T) {
 	if !(*Spec)(nil).Equal(nil) || (*Spec)(nil).Equal(&Spec{}) || (&Spec{}).Equal(nil) {
 		t.Error("Spec: nil equals only nil")
@@ -49,7 +49,7 @@ func TestEqual_Nil(t *testing.T) {
 	}
 }
 
-// TestEqual_IgnoresTimeZones: equal ignores time zones. One moment, spelled in two zones.
+// TestEqual_IgnoresTimeZones: specs with the same creation time in two time zones are equal.
 func TestEqual_IgnoresTimeZones(t *testing.T) {
 	moment := time.Unix(1000, 0)
 	there := moment.In(time.FixedZone("there", 3600))

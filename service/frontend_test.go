@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFrontends_StringListsFew: frontends lists a few.
+// TestFrontends_StringListsFew: the text of many frontends lists the first ones and counts the others.
 func TestFrontends_StringListsFew(t *testing.T) {
 	var fs Frontends
 	for i := range 5000 {

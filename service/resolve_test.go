@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestResolve_WithoutSpec: resolve without spec.
+// TestResolve_WithoutSpec: without a spec, the view contains nothing but the key.
 func TestResolve_WithoutSpec(t *testing.T) {
 	view := Resolve(testKey, nil, []*Slice{newSlice(t, IPv4, "s1", "a R")}, facts())
 	if !view.Equal(&View{Key: testKey}) {
@@ -18,7 +18,7 @@ func TestResolve_WithoutSpec(t *testing.T) {
 	}
 }
 
-// TestResolve_Families: a family is served if and only if it has a ClusterIP, with its own frontends and
+// TestResolve_Families: a family is served if and only if the Service has a ClusterIP in it, with its own frontends and
 // endpoints.
 func TestResolve_Families(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
@@ -41,7 +41,7 @@ func TestResolve_Families(t *testing.T) {
 	})
 }
 
-// TestResolve_Frontends: everything that does not depend on endpoints arrives unchanged, in each family its own.
+// TestResolve_Frontends: the view of each family contains its ports, addresses and policies unchanged.
 func TestResolve_Frontends(t *testing.T) {
 	addrs := func(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
 	ranges := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
@@ -84,8 +84,8 @@ func TestResolve_Frontends(t *testing.T) {
 	})
 }
 
-// TestResolve_SeveralSlices: endpoints of all slices count, each with its slice's ports, and moving an endpoint
-// between slices never removes or doubles it.
+// TestResolve_SeveralSlices: endpoints of all slices count, and moving an endpoint between slices never removes or
+// duplicates it.
 func TestResolve_SeveralSlices(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		states := [][]*Slice{
@@ -102,7 +102,8 @@ func TestResolve_SeveralSlices(t *testing.T) {
 	})
 }
 
-// TestResolve_ServiceWithoutPorts: Service without ports.
+// TestResolve_ServiceWithoutPorts: the view of a Service without ports has no ports, no health port and no ready local
+// endpoint.
 func TestResolve_ServiceWithoutPorts(t *testing.T) {
 	spec := policySpec("Cluster", "Local")
 	spec.Ports = nil
@@ -145,7 +146,7 @@ func TestResolve_RandomScenarios(t *testing.T) {
 	}
 }
 
-// TestResolve_InputsUnchanged: resolve leaves inputs alone. What Resolve is given may be shared.
+// TestResolve_InputsUnchanged: Resolve does not change its inputs, which may be shared.
 func TestResolve_InputsUnchanged(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -184,9 +185,8 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// TestResolve_ExternalIPInServiceCIDRIgnored: external IPs in Service CIDRs are ignored. The API server allocates
-// ClusterIPs, and a tenant writes external IPs. One among the ClusterIPs would be served in place of the Service
-// that gets it.
+// TestResolve_ExternalIPInServiceCIDRIgnored: an external IP within a ServiceCIDR is not served, unless the facts allow
+// it. A tenant could otherwise take an address that the API server allocates to another Service.
 func TestResolve_ExternalIPInServiceCIDRIgnored(t *testing.T) {
 	addr := netip.MustParseAddr
 	spec := &Spec{Key: Key{Namespace: "ns", Name: "a"}, Ports: []Port{{Port: 80}, {Name: "b", Port: 81}},
@@ -224,8 +224,8 @@ func TestResolve_ExternalIPInServiceCIDRIgnored(t *testing.T) {
 	}
 }
 
-// TestResolve_PortsNotServedOutside: ports that are not served outside have no frontend and no object at external
-// IPs and load balancer IPs.
+// TestResolve_PortsNotServedOutside: a port that is not served outside has no frontend and no object at external IPs
+// and load balancer IPs.
 func TestResolve_PortsNotServedOutside(t *testing.T) {
 	spec := claimant()
 	spec.Ports[0].NotOutside = true

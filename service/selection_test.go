@@ -58,7 +58,8 @@ func policySpec(internal, external string) *Spec {
 	return spec
 }
 
-// TestResolve_PolicyAndTermination: policy and termination.
+// TestResolve_PolicyAndTermination compares the endpoints for each kind of traffic with a table of traffic policies and
+// terminating endpoints.
 func TestResolve_PolicyAndTermination(t *testing.T) {
 	const none = "-"
 	tests := []struct {
@@ -119,7 +120,7 @@ func TestResolve_PolicyAndTermination(t *testing.T) {
 	}
 }
 
-// TestResolve_LocalPrefersReady: local prefers ready.
+// TestResolve_LocalPrefersReady: the Local policy uses terminating endpoints only if no local endpoint is ready.
 func TestResolve_LocalPrefersReady(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := newSlice(t, family, "s1", "a R; b S; c R; d S")
@@ -139,7 +140,7 @@ func TestResolve_LocalPrefersReady(t *testing.T) {
 	})
 }
 
-// TestResolve_EndpointWithoutNodeNotLocal: endpoint without node is not local.
+// TestResolve_EndpointWithoutNodeNotLocal: an endpoint without a node name is not local.
 func TestResolve_EndpointWithoutNodeNotLocal(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := newSlice(t, family, "s1", "a R")
@@ -155,7 +156,8 @@ func TestResolve_EndpointWithoutNodeNotLocal(t *testing.T) {
 	})
 }
 
-// TestResolve_ReadyLocalCountsAddresses: ready local counts addresses.
+// TestResolve_ReadyLocalCountsAddresses: ReadyLocal counts each ready local address once, however many ports it has,
+// and is 0 without a health check node port.
 func TestResolve_ReadyLocalCountsAddresses(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		spec := policySpec("Cluster", "Local")
@@ -182,7 +184,8 @@ func TestResolve_ReadyLocalCountsAddresses(t *testing.T) {
 	})
 }
 
-// TestResolve_ServingForEstablishedFlows: serving is for established flows.
+// TestResolve_ServingForEstablishedFlows: Serving contains every serving endpoint of a UDP port, whatever its hints,
+// and none of TCP and SCTP ports.
 func TestResolve_ServingForEstablishedFlows(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -213,7 +216,7 @@ func TestResolve_ServingForEstablishedFlows(t *testing.T) {
 	}
 }
 
-// TestResolve_EqualSetsShareMemory: equal sets share memory.
+// TestResolve_EqualSetsShareMemory: the Local and Serving sets share the memory of an equal Cluster set.
 func TestResolve_EqualSetsShareMemory(t *testing.T) {
 	spec := policySpec("Local", "Local")
 	spec.Ports[0].Protocol = UDP
@@ -231,7 +234,7 @@ func TestResolve_EqualSetsShareMemory(t *testing.T) {
 	}
 }
 
-// TestResolve_NodeInSourceRanges: node in source ranges.
+// TestResolve_NodeInSourceRanges: NodeInSourceRanges is true if the node's own address is in the source ranges.
 func TestResolve_NodeInSourceRanges(t *testing.T) {
 	ranges := func(texts ...string) (list []netip.Prefix) {
 		for _, text := range texts {
@@ -270,8 +273,8 @@ func TestResolve_NodeInSourceRanges(t *testing.T) {
 	}
 }
 
-// TestResolve_Topology: what a node reads from the hints of endpoints. T1 to T9 are the worked examples of the
-// behaviour that kube-proxy's users rely on.
+// TestResolve_Topology compares the endpoints that a node chooses by topology hints with a table. T1 to T9 are worked
+// examples of the behavior that users of kube-proxy rely on.
 func TestResolve_Topology(t *testing.T) {
 	tests := []struct {
 		id        string
@@ -333,8 +336,8 @@ func TestTopology_String(t *testing.T) {
 	}
 }
 
-// TestGather_Duplicates: the same address and port more than once within one service port. The wanted state is
-// that of the one endpoint that remains.
+// TestGather_Duplicates: of several entries with the same address and port in one Service port, the entry in the best
+// state remains.
 func TestGather_Duplicates(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -374,8 +377,8 @@ func TestGather_Duplicates(t *testing.T) {
 	}
 }
 
-// TestGather_EqualDuplicates: of equally good occurrences the first slice by name counts, then the first in it,
-// with its own node and hints; they are not mixed.
+// TestGather_EqualDuplicates: of equally good duplicates, the first entry of the first slice by name remains, with its
+// own node and hints.
 func TestGather_EqualDuplicates(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		remote := newSlice(t, family, "a-slice", "a R {n2}/{zb}; a R {n1}/{za}")
@@ -395,7 +398,7 @@ func TestGather_EqualDuplicates(t *testing.T) {
 	})
 }
 
-// TestResolve_SlicePortsByNameAndProtocol: slice ports match by name and protocol.
+// TestResolve_SlicePortsByNameAndProtocol: the ports of a slice match a Service port by name and protocol.
 func TestResolve_SlicePortsByNameAndProtocol(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		slice := func(name string, ports ...SlicePort) *Slice {
@@ -434,8 +437,7 @@ func TestResolve_SlicePortsByNameAndProtocol(t *testing.T) {
 	})
 }
 
-// TestResolve_EndpointsSorted: endpoints are sorted by address and port, whatever the order of slices and their
-// ports.
+// TestResolve_EndpointsSorted: endpoints are sorted by address and port, whatever the order of slices and their ports.
 func TestResolve_EndpointsSorted(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		s := newSlice(t, family, "s1", "")

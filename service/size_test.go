@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSizes_LargestObjects: sizes of the largest objects. The count itself must cost little for anything that the
-// API accepts. Resolving this Service would make 200 million endpoints.
+// TestSizes_LargestObjects: Sizes counts the largest objects that the API accepts at low cost. Resolving this Service
+// would make 200 million endpoints.
 func TestSizes_LargestObjects(t *testing.T) {
 	const ports, addresses, slices, endpoints = 20_000, 50_000, 100, 100
 	spec := &Spec{}
@@ -39,7 +39,7 @@ func TestSizes_LargestObjects(t *testing.T) {
 	Sizes(nil, from, IPv4, func(PortSize) { t.Error("a port of a Service that is gone") })
 }
 
-// TestSizes_CountRequested: sizes count what is asked for, in one family.
+// TestSizes_CountRequested: Sizes counts the addresses, ranges and endpoints of each port in one family.
 func TestSizes_CountRequested(t *testing.T) {
 	addr := netip.MustParseAddr
 	spec := &Spec{Ports: []Port{{Name: "a", Port: 80, NodePort: 30080}, {Name: "b", Port: 81}}}

@@ -52,7 +52,7 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-// TestResolve_Scheduling: scheduling reaches the view.
+// TestResolve_Scheduling: the view contains the scheduling of the spec, and views with other scheduling are unequal.
 func TestResolve_Scheduling(t *testing.T) {
 	wish := Scheduling{Scheduler: "sh", Fallback: true}
 	spec := &Spec{
@@ -69,7 +69,7 @@ func TestResolve_Scheduling(t *testing.T) {
 	}
 }
 
-// TestResolve_ProxyProtocol: proxy protocol reaches the view.
+// TestResolve_ProxyProtocol: the view contains the PROXY protocol, flow log and drain settings of the spec.
 func TestResolve_ProxyProtocol(t *testing.T) {
 	plain := Spec{ClusterIPs: PerFamily[netip.Addr]{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Port: 80}}}
 	asking := plain

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestView_HealthPort: a family that the Service does not have opens no port.
+// TestView_HealthPort: a family in which the Service has no ClusterIP opens no health port.
 func TestView_HealthPort(t *testing.T) {
 	spec := policySpec("Cluster", "Local")
 	spec.ClusterIPs[IPv6] = netip.Addr{}
@@ -21,7 +21,8 @@ func TestView_HealthPort(t *testing.T) {
 	}
 }
 
-// TestPortView_UsesClusterAndLocal: which sets are needed. The predicates for every mix of policies.
+// TestPortView_UsesClusterAndLocal: UsesCluster and UsesLocal report which endpoint sets a port needs, for every mix of
+// policies, and only these sets are filled.
 func TestPortView_UsesClusterAndLocal(t *testing.T) {
 	tests := []struct {
 		internalLocal, externalLocal, accessible bool
@@ -73,7 +74,8 @@ func TestPortView_ExternallyAccessible(t *testing.T) {
 	}
 }
 
-// TestPortView_ServesInternal: what becomes of traffic to the ClusterIP.
+// TestPortView_ServesInternal: ServesInternal reports whether traffic to the ClusterIP has an endpoint under the
+// internal policy.
 func TestPortView_ServesInternal(t *testing.T) {
 	some := []Endpoint{{}}
 	tests := []struct {
@@ -94,7 +96,8 @@ func TestPortView_ServesInternal(t *testing.T) {
 	}
 }
 
-// TestPortView_ServesExternal: what becomes of outside traffic to node ports, external IPs and load balancer VIPs.
+// TestPortView_ServesExternal: ServesExternal reports whether outside traffic to node ports, external IPs and load
+// balancer VIPs has an endpoint under the external policy.
 func TestPortView_ServesExternal(t *testing.T) {
 	some := []Endpoint{{}}
 	tests := []struct {
@@ -115,7 +118,8 @@ func TestPortView_ServesExternal(t *testing.T) {
 	}
 }
 
-// TestPortView_Reachable: everything this node may send to, under each mix of policies.
+// TestPortView_Reachable: Reachable returns every endpoint to which this node may send, under each mix of policies,
+// sorted.
 func TestPortView_Reachable(t *testing.T) {
 	tests := []struct {
 		name               string
@@ -146,7 +150,7 @@ func TestPortView_Reachable(t *testing.T) {
 	}
 }
 
-// TestPortView_ReachableSharesMemory: reachable without need shares memory.
+// TestPortView_ReachableSharesMemory: Reachable allocates nothing if the Cluster set contains the Local set.
 func TestPortView_ReachableSharesMemory(t *testing.T) {
 	_, port := resolveOne(t, IPv4, policySpec("Cluster", "Local"), "n R; a R", facts())
 	allocations := testing.AllocsPerRun(10, func() { port.Reachable() })

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestView_Within compares with the frontends that two resolved views have in common.
+// TestView_Within compares Within with the frontends that two resolved views have in common.
 func TestView_Within(t *testing.T) {
 	addrs := func(texts ...string) (all []netip.Addr) {
 		for _, text := range texts {
@@ -105,8 +105,8 @@ func TestView_Within(t *testing.T) {
 	}
 }
 
-// TestView_WithinRestOfFamily: within what is left of a family. A port whose ClusterIP another Service has goes
-// with its family.
+// TestView_WithinRestOfFamily: Within keeps a port whose ClusterIP is denied while the Service has the family, and
+// drops the port with its family.
 func TestView_WithinRestOfFamily(t *testing.T) {
 	ip, external := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("2001:db8::1")
 	spec := Spec{Key: Key{"ns", "web"}, Ports: []Port{{Port: 80, NodePort: 30080}}}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Weights of the API are up to 65535, observations multiply them by up to 4, and there are any number of endpoints. 90 % stay in
-// the zone all the same.
+// TestZoneShare_HoldsForAllWeights: a zone share of 90 % holds for any number of endpoints with weights up to 65535,
+// which observations multiply by up to 4.
 func TestZoneShare_HoldsForAllWeights(t *testing.T) {
 	for _, c := range []struct {
 		endpoints int

@@ -65,8 +65,8 @@ func (a *admissions) expect(t *testing.T, lines ...string) {
 	a.lines = nil
 }
 
-// TestAdmission_Precedence: who has a frontend. An allocated frontend comes before one of a load balancer, that
-// before an external IP, then the older Service, then the smaller name.
+// TestAdmission_Precedence: an allocated frontend comes before one of a load balancer, and that before an external IP.
+// Between equal kinds, the older Service comes first, then the smaller name.
 func TestAdmission_Precedence(t *testing.T) {
 	const x = "192.0.2.1"
 	for name, c := range map[string]struct {
@@ -92,7 +92,8 @@ func TestAdmission_Precedence(t *testing.T) {
 	}
 }
 
-// TestAdmission_OwnershipMoves: the loser and the new owner are posted, and each loss is reported once.
+// TestAdmission_OwnershipMoves: when a frontend changes its owner, the loser and the new owner are posted, and each
+// loss is reported once.
 func TestAdmission_OwnershipMoves(t *testing.T) {
 	const x, at = "external 192.0.2.1", "192.0.2.1:80/tcp"
 	a := newAdmissions()
@@ -133,8 +134,8 @@ func TestAdmission_OwnershipMoves(t *testing.T) {
 	}
 }
 
-// TestAdmission_NodePortLostInEitherFamily: a node port is lost in either family. It is reported once for both,
-// and no longer lost when it is lost in none.
+// TestAdmission_NodePortLostInEitherFamily: a node port lost in one or both families is reported once, and reported as
+// regained when it is lost in none.
 func TestAdmission_NodePortLostInEitherFamily(t *testing.T) {
 	both := func(name string, created int64) *service.Spec {
 		s := asks(name, created, "node 30080")
@@ -153,8 +154,8 @@ func TestAdmission_NodePortLostInEitherFamily(t *testing.T) {
 	a.expect(t, "young no longer lacks node port 30080/tcp of old")
 }
 
-// TestAdmission_IndependentOfHistory: admission does not depend on the way. After any history, each Service is
-// denied what a comparison of all Services says, and what was reported adds up to that.
+// TestAdmission_IndependentOfHistory: after any history, each Service is denied exactly the frontends that a comparison
+// of all Services gives.
 func TestAdmission_IndependentOfHistory(t *testing.T) {
 	wishes := []string{"external 192.0.2.1", "external 192.0.2.2", "vip 192.0.2.1", "vip 192.0.2.2", "node 30001", "node 30002", "cluster 192.0.2.2"}
 	for seed := range uint64(60) {

@@ -34,7 +34,7 @@ func newCache() (*source.Cache, *sourcetest.Recorder) {
 	return source.NewCache(recorder, source.Options{}), recorder
 }
 
-// TestCache_PostsOnlyDifferences: cache posts only differences.
+// TestCache_PostsOnlyDifferences: the cache posts only changed specs and slices, and each removal once.
 func TestCache_PostsOnlyDifferences(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
@@ -56,7 +56,7 @@ func TestCache_PostsOnlyDifferences(t *testing.T) {
 	posts.Expect(t, "slice ns/a x gone", "spec ns/a gone")
 }
 
-// TestCache_IgnoresTriggerOfEqualSlice: cache ignores trigger of equal slice.
+// TestCache_IgnoresTriggerOfEqualSlice: a slice that differs only in its trigger is not posted.
 func TestCache_IgnoresTriggerOfEqualSlice(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
@@ -77,7 +77,8 @@ func TestCache_IgnoresTriggerOfEqualSlice(t *testing.T) {
 	}
 }
 
-// TestCache_MovesSlices: cache moves slices.
+// TestCache_MovesSlices: a slice that moves to another Service is posted as removed from the old one and added to the
+// new one.
 func TestCache_MovesSlices(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
@@ -95,7 +96,8 @@ func TestCache_MovesSlices(t *testing.T) {
 	posts.Expect(t, "slice ns/b x gone")
 }
 
-// TestCache_KeepsSlicesOfUnknownServices: cache keeps slices of unknown Services.
+// TestCache_KeepsSlicesOfUnknownServices: the cache keeps slices of an unknown Service without posting them, and its
+// snapshot contains them once the Service is known.
 func TestCache_KeepsSlicesOfUnknownServices(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSlice(slice("a", "y", "10.0.0.2"))
@@ -120,7 +122,7 @@ func TestCache_KeepsSlicesOfUnknownServices(t *testing.T) {
 	posts.Expect(t)
 }
 
-// TestCache_PrimesOnce: cache primes once.
+// TestCache_PrimesOnce: the cache posts one prime event with the keys of all Services, even if it is primed twice.
 func TestCache_PrimesOnce(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("b", 80))
@@ -150,7 +152,7 @@ func TestCache_Node(t *testing.T) {
 	}
 }
 
-// TestCache_SnapshotOfUnknownService: snapshot of unknown Service.
+// TestCache_SnapshotOfUnknownService: the snapshot of an unknown Service is empty.
 func TestCache_SnapshotOfUnknownService(t *testing.T) {
 	cache, _ := newCache()
 	if got := cache.Snapshot(key("a")); got.Spec != nil || got.Slices != nil {
@@ -172,7 +174,7 @@ func (s *askingSink) PostSpec(key service.Key, spec *service.Spec) {
 	s.Recorder.PostSpec(key, spec)
 }
 
-// TestCache_DoesNotLockWhilePosting: cache does not lock while posting.
+// TestCache_DoesNotLockWhilePosting: the cache holds no lock while it posts, so a receiver can query it.
 func TestCache_DoesNotLockWhilePosting(t *testing.T) {
 	sink := &askingSink{Recorder: sourcetest.NewRecorder()}
 	sink.cache = source.NewCache(sink, source.Options{})
@@ -182,8 +184,8 @@ func TestCache_DoesNotLockWhilePosting(t *testing.T) {
 	sink.Expect(t, "spec ns/a", "spec ns/a gone", "spec ns/b")
 }
 
-// TestCache_Concurrent feeds Services and slices from two goroutines, as the API source does, while others read;
-// the race detector looks on.
+// TestCache_Concurrent sets Services and slices from two goroutines, as the API source does, while a third one reads;
+// the race detector checks the accesses.
 func TestCache_Concurrent(t *testing.T) {
 	cache, _ := newCache()
 	const count = 200
@@ -210,7 +212,7 @@ func TestCache_Concurrent(t *testing.T) {
 	}
 }
 
-// TestCache_EventsCountUpdates: events count what was told.
+// TestCache_EventsCountUpdates: Events counts every update, and slice changes separately.
 func TestCache_EventsCountUpdates(t *testing.T) {
 	cache, _ := newCache()
 	six := slice("a", "six", "fd00::1")
@@ -232,7 +234,7 @@ func TestCache_EventsCountUpdates(t *testing.T) {
 	}
 }
 
-// TestCache_EventsCountLists: events count what is listed.
+// TestCache_EventsCountLists: Events counts each listed object and each removal by a list.
 func TestCache_EventsCountLists(t *testing.T) {
 	cache, _ := newCache()
 	cache.ReplaceSpecs([]*service.Spec{spec("a", 80), spec("b", 80)})
@@ -246,7 +248,7 @@ func TestCache_EventsCountLists(t *testing.T) {
 	}
 }
 
-// TestCache_ReplaceSpecsPostsDifferences: replace specs posts differences.
+// TestCache_ReplaceSpecsPostsDifferences: ReplaceSpecs posts only added, changed and removed Services.
 func TestCache_ReplaceSpecsPostsDifferences(t *testing.T) {
 	cache, posts := newCache()
 	cache.ReplaceSpecs([]*service.Spec{spec("a", 80), spec("b", 80)})
@@ -259,7 +261,7 @@ func TestCache_ReplaceSpecsPostsDifferences(t *testing.T) {
 	posts.Expect(t, "spec ns/b", "spec ns/c", "spec ns/a gone")
 }
 
-// TestCache_ReplaceSlicesPostsDifferences: replace slices posts differences.
+// TestCache_ReplaceSlicesPostsDifferences: ReplaceSlices posts only added, moved and removed slices.
 func TestCache_ReplaceSlicesPostsDifferences(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetSpec(spec("a", 80))
@@ -274,7 +276,8 @@ func TestCache_ReplaceSlicesPostsDifferences(t *testing.T) {
 	posts.Expect(t, "slice ns/a x gone", "slice ns/b x", "slice ns/a y gone")
 }
 
-// TestCache_IgnoreExternalIPs: external IPs can be ignored.
+// TestCache_IgnoreExternalIPs: with IgnoreExternalIPs, the cache drops external IPs from its copy of a spec and posts
+// no change of them.
 func TestCache_IgnoreExternalIPs(t *testing.T) {
 	withIP := func(text string) *service.Spec {
 		s := spec("a", 80)
@@ -303,7 +306,8 @@ func TestCache_IgnoreExternalIPs(t *testing.T) {
 	}
 }
 
-// TestCache_RemoveNode: the last state of a deleted Node stays, and is posted once; the next Node replaces it.
+// TestCache_RemoveNode: the last state of a deleted Node stays, and its deletion is posted once; the next Node replaces
+// it.
 func TestCache_RemoveNode(t *testing.T) {
 	cache, posts := newCache()
 	if cache.RemoveNode() {

@@ -20,7 +20,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// TestCache_ServiceCIDRsUnion: Service CIDRs are a union.
+// TestCache_ServiceCIDRsUnion: the ranges are the union of all ServiceCIDRs, and are posted only if they change.
 func TestCache_ServiceCIDRsUnion(t *testing.T) {
 	cache, posts := newCache()
 	cache.SetServiceCIDR("one", prefixes("10.96.0.0/16", "fd00::/112"))
@@ -47,8 +47,8 @@ func TestCache_ServiceCIDRsUnion(t *testing.T) {
 	}
 }
 
-// TestCache_ReportsExternalIPsInServiceCIDRs: external IPs in Service CIDRs are reported. Once for a Service,
-// whichever comes first, it or the range.
+// TestCache_ReportsExternalIPsInServiceCIDRs: external IPs in a ServiceCIDR are reported once per Service, whether the
+// Service or the range comes first.
 func TestCache_ReportsExternalIPsInServiceCIDRs(t *testing.T) {
 	var told []string
 	options := source.Options{Warn: func(w service.Warning) { told = append(told, w.String()) }}

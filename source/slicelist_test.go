@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestSliceList_MatchesMap plays random changes against a map.
+// TestSliceList_MatchesMap plays random changes of a list against a map.
 func TestSliceList_MatchesMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var list sliceList

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/sourcetest"
 )
 
-// TestCache_WarnsOnce: warnings are given once.
+// TestCache_WarnsOnce: the cache passes each warning on once, and again only after it was gone in the meantime.
 func TestCache_WarnsOnce(t *testing.T) {
 	var told []string
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{

@@ -59,7 +59,8 @@ func TestRESTConfig(t *testing.T) {
 	}
 }
 
-// TestRESTConfig_ErrorNamesCause: REST config names the trouble.
+// TestRESTConfig_ErrorNamesCause: the error of RESTConfig names the missing kubeconfig file, or the in-cluster
+// configuration that was tried.
 func TestRESTConfig_ErrorNamesCause(t *testing.T) {
 	_, err := RESTConfig(Config{Kubeconfig: "/nonexistent/kubeconfig"})
 	if err == nil || !strings.Contains(err.Error(), "/nonexistent/kubeconfig") {
@@ -71,7 +72,7 @@ func TestRESTConfig_ErrorNamesCause(t *testing.T) {
 	}
 }
 
-// TestNewForREST_NeedsNodeName: the node needs a name.
+// TestNewForREST_NeedsNodeName: NewForREST returns an error without a node name.
 func TestNewForREST_NeedsNodeName(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
 	_, err := NewForREST(Config{}, &rest.Config{Host: "http://192.0.2.1"}, cache, zap.NewNop())

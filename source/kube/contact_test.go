@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestContact_FailingSince: contact knows since when it fails.
+// TestContact_FailingSince: a contact fails since its first error, until the next answer.
 func TestContact_FailingSince(t *testing.T) {
 	c := &contact{resource: "services", log: zap.NewNop(), outage: &outage{log: zap.NewNop()}}
 	defer c.outage.close()
@@ -36,7 +36,8 @@ func TestContact_FailingSince(t *testing.T) {
 	}
 }
 
-// TestContact_HarmlessErrors: contact knows harmless errors.
+// TestContact_HarmlessErrors: expired versions and rejected watch lists count as an answer of the server, and a
+// canceled context counts as nothing.
 func TestContact_HarmlessErrors(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, err := range map[string]error{
@@ -76,8 +77,8 @@ func outageLines(t *testing.T, happens func(all map[string]*contact)) (lines []s
 	return lines
 }
 
-// TestOutage_LoggedOnceForAllResources: an outage is logged once for all resources. One line when it begins, one
-// each minute, and one at the end, each with the resources. It is an error from the first minute on.
+// TestOutage_LoggedOnceForAllResources: an outage of all resources logs one line when it begins, one each minute and
+// one at the end, each with the resources. The lines are errors from the first minute on.
 func TestOutage_LoggedOnceForAllResources(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lasts time.Duration
@@ -117,8 +118,8 @@ func TestOutage_LoggedOnceForAllResources(t *testing.T) {
 	}
 }
 
-// TestOutage_LastsUntilAllResourcesRead: an outage lasts until all resources are read. An answer about one
-// resource does not end it, and a Source that stopped logs no more of it.
+// TestOutage_LastsUntilAllResourcesRead: an answer about one resource does not end an outage of another one, and a
+// stopped Source logs no end.
 func TestOutage_LastsUntilAllResourcesRead(t *testing.T) {
 	got := outageLines(t, func(all map[string]*contact) {
 		all[services].failed(time.Now(), errors.New("forbidden"))

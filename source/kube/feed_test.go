@@ -35,7 +35,7 @@ func testFeed(lines *[]string) *feed[*corev1.Service, *service.Spec] {
 	}
 }
 
-// TestFeed_AcceptsBothForms: feed accepts both forms.
+// TestFeed_AcceptsBothForms: a feed accepts API objects and reduced objects.
 func TestFeed_AcceptsBothForms(t *testing.T) {
 	var lines []string
 	store := testFeed(&lines)
@@ -61,7 +61,7 @@ func TestFeed_AcceptsBothForms(t *testing.T) {
 	}
 }
 
-// TestFeed_BookmarkIsSignOfLife: bookmark is a sign of life. A quiet watch delivers nothing else.
+// TestFeed_BookmarkIsSignOfLife: a bookmark counts as an answer of the server. A quiet watch delivers nothing else.
 func TestFeed_BookmarkIsSignOfLife(t *testing.T) {
 	var lines []string
 	store := testFeed(&lines)
@@ -70,8 +70,8 @@ func TestFeed_BookmarkIsSignOfLife(t *testing.T) {
 	}
 }
 
-// TestFeed_RejectsOtherKinds: feed rejects other kinds. A list with an object that cannot be understood must not
-// look like the deletion of that object.
+// TestFeed_RejectsOtherKinds: a feed rejects objects of another kind. A list with such an object must not look like a
+// deletion.
 func TestFeed_RejectsOtherKinds(t *testing.T) {
 	var lines []string
 	store := testFeed(&lines)
@@ -90,7 +90,7 @@ func TestFeed_RejectsOtherKinds(t *testing.T) {
 }
 
 // TestStores_EventsFromElsewhere plays the reflectors: a first list, in the form of API objects and in the reduced
-// one, then single events.
+// form, then single events.
 func TestStores_EventsFromElsewhere(t *testing.T) {
 	posts := sourcetest.NewRecorder()
 	cache := source.NewCache(posts, source.Options{})
@@ -121,8 +121,8 @@ func TestStores_EventsFromElsewhere(t *testing.T) {
 	posts.Expect(t, "slice ns/a a-1", "spec ns/a gone")
 }
 
-// TestFeed_PrimingWaitsForServiceCIDRs: the first picture has the ranges. Services and slices alone do not prime
-// the cache; the list of ServiceCIDRs does, or the failure to get it.
+// TestFeed_PrimingWaitsForServiceCIDRs: the cache is primed only after ServiceCIDRs were listed or failed, in addition
+// to Services and slices.
 func TestFeed_PrimingWaitsForServiceCIDRs(t *testing.T) {
 	for name, last := range map[string]func(t *testing.T, s *Source){
 		"listed": func(t *testing.T, s *Source) {
@@ -152,8 +152,8 @@ func TestFeed_PrimingWaitsForServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestFeed_KnownListTakesNoMemory: a list of what is known takes no memory. A list that is read again, as after a
-// restart of the API server, is held until it is complete. What is in the cache is not held twice.
+// TestFeed_KnownListTakesNoMemory: a list that is read again, as after a restart of the API server, shares the values
+// that the cache contains, so they are not held twice.
 func TestFeed_KnownListTakesNoMemory(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
 	s, err := NewForREST(Config{NodeName: "n"}, &rest.Config{Host: "192.0.2.1"}, cache, zap.NewNop())

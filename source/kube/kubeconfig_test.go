@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestKubeconfig_Mistakes: each error names the file and the mistake, and no type of a program.
+// TestKubeconfig_Mistakes: each error of a kubeconfig names the file and the invalid field, and no Go type.
 func TestKubeconfig_Mistakes(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Config\ncurrent-context: w\n"
 	path := filepath.Join(t.TempDir(), "k")

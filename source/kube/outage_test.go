@@ -83,9 +83,8 @@ var deaths = map[string]func(net.Conn){
 	"is silent": func(net.Conn) {},
 }
 
-// Whichever way it is gone, each resource says so
-// until it is back, nobody claims meanwhile that it answers, few connections are
-// made, and what was written meanwhile is applied soon after.
+// TestOutage_SeenAndEnds: however the API server fails, each resource is reported as failing until the server is back,
+// few connections are made, and changes made in the meantime are applied soon after.
 func TestOutage_SeenAndEnds(t *testing.T) {
 	for name, handle := range deaths {
 		t.Run(name, func(t *testing.T) { t.Parallel(); seeOutage(t, newSecureRig(t), handle) })
@@ -159,9 +158,8 @@ func asking(t *testing.T, address string) *rig {
 	return r
 }
 
-// A handshake that fails is no answer: neither when the server closes the connection
-// in the midst of it, nor when it is silent, nor when it is not the one that was asked
-// for.
+// TestOutage_FailedHandshakeIsNoAnswer: a failed TLS handshake does not count as an answer, whether the server closes
+// the connection, is silent or has another certificate.
 func TestOutage_FailedHandshakeIsNoAnswer(t *testing.T) {
 	stranger := httptest.NewUnstartedServer(http.NotFoundHandler())
 	stranger.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
@@ -216,8 +214,8 @@ func (a *alwaysAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// An overloaded server gets no request before the time that it asks for. If it asks for none,
-// requests become rare.
+// TestOutage_OverloadedServerNotFlooded: an overloaded server gets no request before its Retry-After time, and few
+// requests if it sends none.
 func TestOutage_OverloadedServerNotFlooded(t *testing.T) {
 	for _, a := range []struct {
 		status     int
@@ -242,8 +240,8 @@ func TestOutage_OverloadedServerNotFlooded(t *testing.T) {
 	}
 }
 
-// A start while the server is away, or overloaded, waits for the ranges of ClusterIPs
-// with all else: rules depend on them.
+// TestOutage_StartWaitsForServiceCIDRs: a start while the server is unreachable or overloaded waits for the
+// ServiceCIDRs, because rules depend on them.
 func TestOutage_StartWaitsForServiceCIDRs(t *testing.T) {
 	r := newRig(t)
 	if err := r.Stop(); err != nil {

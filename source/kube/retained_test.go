@@ -79,8 +79,8 @@ var serviceTexts = map[string]func(o *corev1.Service, text string){
 	},
 }
 
-// TestStores_ObjectTextNotRetained: text of objects is not kept. After a thousand writes of objects with 1.4 MB of
-// text each, and their deletion, the heap is as large as before.
+// TestStores_ObjectTextNotRetained: the text of objects is not retained: the heap does not grow with a thousand writes
+// of objects with 1.4 MB of text each.
 func TestStores_ObjectTextNotRetained(t *testing.T) {
 	const size, writes = 1_400_000, 1000
 	s, err := NewForREST(Config{NodeName: "n1"}, &rest.Config{Host: "127.0.0.1:1"}, source.NewCache(sourcetest.NewRecorder(), source.Options{}), zap.NewNop())

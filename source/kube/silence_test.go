@@ -30,9 +30,8 @@ func nft(t *testing.T, n *netns.Namespace, script string) {
 	}
 }
 
-// TestOutage_ChangeSeenAfterSilence: change is seen after a silent outage drops every packet between a source and
-// its server, so that nothing closes the connection. A change made meanwhile is seen, after an outage that ends
-// before the pings notice it, and after one in which they do. Attempts to connect follow each other: the kernel
+// TestOutage_ChangeSeenAfterSilence: after an outage that silently drops all packets, the source sees a change made in
+// the meantime, whether pings noticed the outage or not. Attempts to connect follow each other, because the kernel
 // repeats a SYN too rarely.
 func TestOutage_ChangeSeenAfterSilence(t *testing.T) {
 	for name, noticed := range map[string]bool{"short": false, "long": true} {
@@ -68,9 +67,8 @@ func counted(n *netns.Namespace, dials *atomic.Int64) func(ctx context.Context, 
 	}
 }
 
-// TestOutage_EndsSoon: an outage ends soon has the limits and pauses of production, and an outage in which both
-// have grown to their longest. An idle machine sees the change within 5 s (see TestOutage_EndsWithinFiveSeconds),
-// a busy one gets twice that.
+// TestOutage_EndsSoon: with the production limits, a change is seen within 10 s after an outage in which all pauses
+// grew to their longest. An idle machine sees it within 5 s (see TestOutage_EndsWithinFiveSeconds).
 func TestOutage_EndsSoon(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
@@ -98,8 +96,8 @@ func TestOutage_EndsSoon(t *testing.T) {
 	}
 }
 
-// TestOutage_EndsWithinFiveSeconds: an outage ends within five seconds of its end: the longest attempt to connect
-// and the longest pause after it are no longer.
+// TestOutage_EndsWithinFiveSeconds: the longest attempt to connect and the longest pause after it together take at most
+// five seconds.
 func TestOutage_EndsWithinFiveSeconds(t *testing.T) {
 	longest, pauses := time.Duration(0), retry()
 	for range 1000 {

@@ -182,7 +182,7 @@ func apiRange(name, prefix string) *networkingv1.ServiceCIDR {
 	}
 }
 
-// TestSource_PrimesAfterBothLists: source primes after both lists.
+// TestSource_PrimesAfterBothLists: the source primes the cache only after Services and EndpointSlices were both listed.
 func TestSource_PrimesAfterBothLists(t *testing.T) {
 	r := newRig(t)
 	r.populate()
@@ -201,7 +201,8 @@ func TestSource_PrimesAfterBothLists(t *testing.T) {
 	}
 }
 
-// TestSource_Follows runs with streamed lists and with plain ones, as servers before 1.32 offer them.
+// TestSource_Follows checks that the source posts changes of all resources, with streamed lists and with plain ones, as
+// servers before 1.32 offer them.
 func TestSource_Follows(t *testing.T) {
 	for name, plain := range map[string]bool{"streamed": false, "plain": true} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +237,7 @@ func TestSource_Follows(t *testing.T) {
 	}
 }
 
-// TestSource_IgnoresMetadataOnlyUpdates: source ignores metadata only updates.
+// TestSource_IgnoresMetadataOnlyUpdates: an update that changes only the metadata of a Service is not posted.
 func TestSource_IgnoresMetadataOnlyUpdates(t *testing.T) {
 	r := populated(t)
 	touched := apiService("a", 80)
@@ -248,7 +249,7 @@ func TestSource_IgnoresMetadataOnlyUpdates(t *testing.T) {
 	}
 }
 
-// TestSource_IgnoredServiceBecomesGone: source turns ignored Service into gone.
+// TestSource_IgnoredServiceBecomesGone: a Service that becomes one that is not proxied is posted as removed.
 func TestSource_IgnoredServiceBecomesGone(t *testing.T) {
 	r := populated(t)
 	external := apiService("a", 80)
@@ -259,7 +260,8 @@ func TestSource_IgnoredServiceBecomesGone(t *testing.T) {
 	r.posts.Await(t, "spec ns/a")
 }
 
-// TestSource_SurvivesOutage: source survives outage.
+// TestSource_SurvivesOutage: after an outage, the source posts only the differences, and its status and log show the
+// outage and its end.
 func TestSource_SurvivesOutage(t *testing.T) {
 	r := populated(t)
 	if err := r.Stop(); err != nil {
@@ -300,7 +302,7 @@ func (r *rig) relisted(t *testing.T, resource string, before int) {
 	testenv.Eventually(t, "a new request for "+resource, func() bool { return len(r.Asked(resource)) > before })
 }
 
-// TestSource_RelistsWhenExpired: source relists when expired.
+// TestSource_RelistsWhenExpired: when the server's history expired, the source lists again and posts only changes.
 func TestSource_RelistsWhenExpired(t *testing.T) {
 	r := populated(t)
 	before := len(r.Asked(services))
@@ -312,7 +314,8 @@ func TestSource_RelistsWhenExpired(t *testing.T) {
 	}
 }
 
-// TestSource_AcceptsRestoredServer: source accepts restored server.
+// TestSource_AcceptsRestoredServer: the source follows a restored server whose resource versions are older than the
+// known ones.
 func TestSource_AcceptsRestoredServer(t *testing.T) {
 	r := populated(t)
 	if err := r.Stop(); err != nil {
@@ -328,7 +331,7 @@ func TestSource_AcceptsRestoredServer(t *testing.T) {
 	}
 }
 
-// TestSource_SendsSelectors: source sends selectors.
+// TestSource_SendsSelectors: the source requests each resource with its selectors, preferably in protobuf.
 func TestSource_SendsSelectors(t *testing.T) {
 	r := populated(t)
 	want := map[string][2]string{
@@ -350,7 +353,7 @@ func TestSource_SendsSelectors(t *testing.T) {
 	}
 }
 
-// TestSource_StreamsLists: source streams lists.
+// TestSource_StreamsLists: the source reads each resource with a single request that streams list and watch.
 func TestSource_StreamsLists(t *testing.T) {
 	r := populated(t)
 	for _, resource := range watched {
@@ -361,8 +364,8 @@ func TestSource_StreamsLists(t *testing.T) {
 	}
 }
 
-// TestSource_FirstListConsistent: first list is consistent. A former process may have applied what the watch cache
-// of this server does not have yet. Its endpoints must not come back, not even for a moment.
+// TestSource_FirstListConsistent: the first list is consistent, even if the server's watch cache lags behind. Otherwise
+// endpoints that the previous process removed could come back for a moment.
 func TestSource_FirstListConsistent(t *testing.T) {
 	for name, plain := range map[string]bool{"streamed": false, "plain": true} {
 		t.Run(name, func(t *testing.T) {
@@ -390,7 +393,8 @@ func TestSource_FirstListConsistent(t *testing.T) {
 	}
 }
 
-// TestSource_StartWithoutQuorum: start without quorum. A node that has no rules gets those of the watch cache.
+// TestSource_StartWithoutQuorum: a start without an etcd quorum uses the server's watch cache, so that a node without
+// rules gets some.
 func TestSource_StartWithoutQuorum(t *testing.T) {
 	r := newRig(t)
 	r.StreamLists(false)
@@ -400,7 +404,7 @@ func TestSource_StartWithoutQuorum(t *testing.T) {
 	r.posts.Await(t, "primed ns/a ns/b")
 }
 
-// TestSource_SpeaksJSON: source speaks JSON.
+// TestSource_SpeaksJSON: the source can read all resources as JSON.
 func TestSource_SpeaksJSON(t *testing.T) {
 	r := newRig(t)
 	config := clientConfig(r.Server)
@@ -415,7 +419,8 @@ func TestSource_SpeaksJSON(t *testing.T) {
 	r.complete(t)
 }
 
-// TestSource_WithoutServiceCIDRs: source does without Service CIDRs.
+// TestSource_WithoutServiceCIDRs: the source works without ServiceCIDRs if these are not served or forbidden, warns
+// once, and reads them when they become available.
 func TestSource_WithoutServiceCIDRs(t *testing.T) {
 	resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: serviceCIDRs}
 	for name, rejection := range map[string]*apierrors.StatusError{
@@ -441,7 +446,7 @@ func TestSource_WithoutServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestSource_KeepsDeletedNode: source keeps deleted node.
+// TestSource_KeepsDeletedNode: the source keeps the last state of a deleted Node and logs the deletion.
 func TestSource_KeepsDeletedNode(t *testing.T) {
 	r := populated(t)
 	r.Remove(nodes, "", "n")
@@ -453,8 +458,7 @@ func TestSource_KeepsDeletedNode(t *testing.T) {
 	}
 }
 
-// TestSource_SeededNodeFoundDeleted: source finds a seeded node deleted. The Node that a former source knew was
-// deleted before the first list.
+// TestSource_SeededNodeFoundDeleted: a seeded Node that was deleted before the first list is kept as deleted.
 func TestSource_SeededNodeFoundDeleted(t *testing.T) {
 	r := newRig(t)
 	r.populate()
@@ -468,8 +472,8 @@ func TestSource_SeededNodeFoundDeleted(t *testing.T) {
 	}
 }
 
-// TestSource_StopsWhileBackingOff covers client-go's sleep that does not look at the context; the cleanup of run
-// fails if it holds Run up.
+// TestSource_StopsWhileBackingOff: Run ends during a long backoff, although client-go's sleep ignores the context. The
+// cleanup of run fails if it does not.
 func TestSource_StopsWhileBackingOff(t *testing.T) {
 	r := newRig(t)
 	if err := r.Stop(); err != nil {

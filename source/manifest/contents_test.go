@@ -29,7 +29,8 @@ func bad(file string, names ...string) *fileState {
 	return f
 }
 
-// TestContents: the first file by name has an object, and the other files complain; a bad file counts as it was before.
+// TestContents: an object belongs to the first file by name that contains it, and the other files report a problem. A
+// bad file keeps its previous objects.
 func TestContents(t *testing.T) {
 	for name, c := range map[string]struct {
 		files    map[string]*fileState
@@ -61,8 +62,8 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestFeed_Replaces: the cache holds what was fed last. A deleted Node stays in use, and one that was never fed is
-// not deleted.
+// TestFeed_Replaces: the cache contains what was fed last. A deleted Node stays in use, and a Node that was never fed
+// is not deleted.
 func TestFeed_Replaces(t *testing.T) {
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
 	has := feed(cache, "n", slices.Concat(parsed(t, goodService+"---\n"+goodSlice), parsed(t, manifest("b", 80)),
@@ -81,8 +82,7 @@ func TestFeed_Replaces(t *testing.T) {
 	}
 }
 
-// TestFeed_WarnsOnce: feed warns once. Feeding unchanged objects again warns of nothing, as if only another file
-// had changed.
+// TestFeed_WarnsOnce: feeding unchanged objects again gives no further warning, as if only another file had changed.
 func TestFeed_WarnsOnce(t *testing.T) {
 	warned := map[string]int{}
 	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{Warn: func(w service.Warning) { warned[w.Field]++ }})

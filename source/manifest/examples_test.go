@@ -20,8 +20,8 @@ import (
 
 const examples = "../../examples"
 
-// TestExamples follows every folder of examples: none may have a problem or a
-// warning, and each file must hold something.
+// TestExamples follows every directory of examples: each has the expected Services, and none has a problem or a
+// warning.
 func TestExamples(t *testing.T) {
 	folders, err := os.ReadDir(examples)
 	if err != nil {
@@ -67,7 +67,7 @@ func follow(t *testing.T, dir string) *source.Cache {
 	return cache
 }
 
-// TestExamples_DemoAsDocumented: demo is as documented.
+// TestExamples_DemoAsDocumented: the demo has the documented Node, ClusterIPs and endpoints.
 func TestExamples_DemoAsDocumented(t *testing.T) {
 	cache := follow(t, filepath.Join(examples, "demo"))
 	node := cache.Node()

@@ -116,7 +116,8 @@ func sliceManifest(owner, name, address string) string {
 		"addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, owner, address)
 }
 
-// TestFollower_PrimesWithEverything: follower primes with everything.
+// TestFollower_PrimesWithEverything: the follower primes the cache with all manifests of the directory and ignores
+// other files.
 func TestFollower_PrimesWithEverything(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.write("a.yaml", manifest("a", 80)+"---\n"+sliceManifest("a", "a-1", "10.0.0.1"))
@@ -138,7 +139,8 @@ func TestFollower_PrimesWithEverything(t *testing.T) {
 	r.awaitNoProblem()
 }
 
-// TestFollower_BadStartServesRest: follower serves the rest of a bad start.
+// TestFollower_BadStartServesRest: if a file is bad at startup, the follower serves the other files, and the bad one
+// once it is fixed.
 func TestFollower_BadStartServesRest(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.write("a.yaml", manifest("a", 80))
@@ -154,8 +156,8 @@ func TestFollower_BadStartServesRest(t *testing.T) {
 	})
 }
 
-// TestFollower_RemovedFileNotAccepted: follower does not accept what is removed. The log of a rejected file ends
-// with its removal.
+// TestFollower_RemovedFileNotAccepted: when a rejected file is removed, the follower logs its removal and not its
+// acceptance.
 func TestFollower_RemovedFileNotAccepted(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.write("a.yaml", manifest("a", 80))
@@ -172,8 +174,8 @@ func TestFollower_RemovedFileNotAccepted(t *testing.T) {
 	}
 }
 
-// TestFollower_SeesEditors: follower sees editors replaces a file in each of the ways in which people and programs
-// do it.
+// TestFollower_SeesEditors: the follower notices a replaced file, in each of the ways in which editors and other tools
+// replace it.
 func TestFollower_SeesEditors(t *testing.T) {
 	r := started(t)
 	elsewhere := filepath.Join(t.TempDir(), "new.yaml")
@@ -219,8 +221,8 @@ func TestFollower_SeesEditors(t *testing.T) {
 	}
 }
 
-// TestFollower_WaitsForSlowWriters: follower waits for slow writers. A file that was emptied is not taken for
-// empty at once, but in the end it is.
+// TestFollower_WaitsForSlowWriters: an emptied file counts as empty only after a grace time, because its writer may be
+// slow.
 func TestFollower_WaitsForSlowWriters(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", "")
@@ -231,7 +233,7 @@ func TestFollower_WaitsForSlowWriters(t *testing.T) {
 	r.awaitOnly("spec default/a gone")
 }
 
-// TestFollower_PostsOnlyChanges: follower posts only what changed.
+// TestFollower_PostsOnlyChanges: when a file changes, the follower posts only its changed objects.
 func TestFollower_PostsOnlyChanges(t *testing.T) {
 	r := started(t)
 	both := func(port int) string { return manifest("c", 80) + "---\n" + manifest("d", port) }
@@ -248,7 +250,8 @@ func TestFollower_PostsOnlyChanges(t *testing.T) {
 	}
 }
 
-// TestFollower_KeepsObjectsOfRenamedFile: follower keeps objects of renamed file.
+// TestFollower_KeepsObjectsOfRenamedFile: renaming a file posts nothing, and removing it under its new name removes its
+// objects.
 func TestFollower_KeepsObjectsOfRenamedFile(t *testing.T) {
 	r := started(t)
 	r.must(os.Rename(r.path("a.yaml"), r.path("z.yaml")))
@@ -258,7 +261,8 @@ func TestFollower_KeepsObjectsOfRenamedFile(t *testing.T) {
 	r.awaitOnly("spec default/a gone")
 }
 
-// TestFollower_RejectsWholeFiles: follower rejects whole files.
+// TestFollower_RejectsWholeFiles: the follower rejects a file with an invalid object as a whole, and of a file with a
+// duplicate only the duplicate.
 func TestFollower_RejectsWholeFiles(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", manifest("a", 81)+"---\n"+manifest("c", 0))
@@ -275,7 +279,7 @@ func TestFollower_RejectsWholeFiles(t *testing.T) {
 	r.awaitNoProblem()
 }
 
-// TestFollower_IgnoredKindsBecomeGone: follower turns ignored kinds into gone.
+// TestFollower_IgnoredKindsBecomeGone: a Service that becomes headless is posted as removed.
 func TestFollower_IgnoredKindsBecomeGone(t *testing.T) {
 	r := started(t)
 	r.write("a.yaml", strings.Replace(manifest("a", 80), "10.96.0.97", "None", 1))
@@ -284,8 +288,8 @@ func TestFollower_IgnoredKindsBecomeGone(t *testing.T) {
 	r.awaitOnly("spec default/a")
 }
 
-// TestFollower_SeesVolumeSwaps follows a directory that is laid out as a mounted ConfigMap: links into ..data,
-// which is a link that is swapped.
+// TestFollower_SeesVolumeSwaps follows a directory with the layout of a mounted ConfigMap: links into ..data, itself a
+// link that is swapped.
 func TestFollower_SeesVolumeSwaps(t *testing.T) {
 	r := newRig(t, time.Hour)
 	publish := func(version, text string) {
@@ -303,7 +307,8 @@ func TestFollower_SeesVolumeSwaps(t *testing.T) {
 	r.awaitOnly("spec default/a")
 }
 
-// TestFollower_SurvivesDirectoryLoss: follower survives loss of the directory.
+// TestFollower_SurvivesDirectoryLoss: the follower keeps all objects when its directory disappears, and follows the new
+// directory.
 func TestFollower_SurvivesDirectoryLoss(t *testing.T) {
 	r := started(t)
 	r.must(os.Rename(r.dir, r.dir+".old"))
@@ -321,7 +326,8 @@ func TestFollower_SurvivesDirectoryLoss(t *testing.T) {
 	r.awaitOnly("spec default/b")
 }
 
-// TestFollower_WaitsForDirectory: follower waits for the directory. Priming with nothing would sweep the kernel.
+// TestFollower_WaitsForDirectory: the follower primes the cache only when its directory exists, because priming with
+// nothing would remove all rules.
 func TestFollower_WaitsForDirectory(t *testing.T) {
 	r := newRig(t, time.Hour)
 	r.must(os.Remove(r.dir))
@@ -347,7 +353,7 @@ func TestFollower_Rescans(t *testing.T) {
 	r.awaitOnly("spec default/a")
 }
 
-// TestFollower_ReportsUnreadableFiles: follower reports unreadable files.
+// TestFollower_ReportsUnreadableFiles: a file that cannot be read is reported as a problem.
 func TestFollower_ReportsUnreadableFiles(t *testing.T) {
 	r := started(t)
 	r.must(os.Remove(r.path("a.yaml")))
@@ -357,7 +363,8 @@ func TestFollower_ReportsUnreadableFiles(t *testing.T) {
 	r.posts.Expect(t)
 }
 
-// TestFollower_MovesSlices: follower moves slices.
+// TestFollower_MovesSlices: a slice that moves to another Service is posted as removed from the old one and added to
+// the new one.
 func TestFollower_MovesSlices(t *testing.T) {
 	r := started(t)
 	r.write("slice.yaml", sliceManifest("a", "s", "10.0.0.1"))
@@ -368,7 +375,7 @@ func TestFollower_MovesSlices(t *testing.T) {
 	}
 }
 
-// TestFollower_LogsProblemOnce: follower logs a problem once.
+// TestFollower_LogsProblemOnce: a problem is logged once, although the directory is scanned again and again.
 func TestFollower_LogsProblemOnce(t *testing.T) {
 	r := newRig(t, 10*time.Millisecond)
 	r.write("a.yaml", "nonsense")

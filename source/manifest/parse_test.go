@@ -121,7 +121,7 @@ func TestParse_FillsDefaults(t *testing.T) {
 	}
 }
 
-// TestParse_OmitsUnproxiedServices: parse leaves out what is not proxied.
+// TestParse_OmitsUnproxiedServices: headless and ExternalName Services have no spec.
 func TestParse_OmitsUnproxiedServices(t *testing.T) {
 	for name, text := range map[string]string{
 		"headless":     strings.Replace(goodService, "10.96.0.1", "None", 1),
@@ -133,7 +133,7 @@ func TestParse_OmitsUnproxiedServices(t *testing.T) {
 	}
 }
 
-// TestParse_AcceptsHarmlessMistakes: parse accepts what harms no rule. An API server would reject these objects.
+// TestParse_AcceptsHarmlessMistakes: parse accepts some objects that an API server would reject, if they harm no rule.
 func TestParse_AcceptsHarmlessMistakes(t *testing.T) {
 	for name, text := range map[string]string{
 		"form of a name":        edit(goodService, "name: web", "name: Web_1"),
@@ -260,7 +260,7 @@ func TestParse_Rejects(t *testing.T) {
 	}
 }
 
-// TestParse_BoundsAliases: parse bounds aliases. A short text that expands without end is rejected.
+// TestParse_BoundsAliases: parse rejects a short text whose aliases expand without end.
 func TestParse_BoundsAliases(t *testing.T) {
 	bomb := "apiVersion: v1\nkind: Service\nmetadata:\n  name: b\n  x0: &x0 [aaaaaaaaaa]\n"
 	for i := 1; i < 12; i++ {
@@ -277,8 +277,8 @@ func TestParse_BoundsAliases(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, it is either accepted whole or rejected with
-// a problem that names it, and reading it again gives the same.
+// FuzzParse: for any text, parse either accepts the file as a whole or rejects it with problems that name it, and
+// reading it again gives the same result.
 func FuzzParse(f *testing.F) {
 	f.Add(goodService + "---\n" + goodSlice)
 	f.Add("apiVersion: v1\nkind: List\nitems: [&a {apiVersion: v1, kind: Node, metadata: {name: n}}, *a]\n")
@@ -317,7 +317,7 @@ func folder(t *testing.T, namesAndTexts ...string) string {
 	return dir
 }
 
-// TestLoad_ReturnsEverything: load gives everything.
+// TestLoad_ReturnsEverything: Load returns a primed cache with all objects of the directory.
 func TestLoad_ReturnsEverything(t *testing.T) {
 	dir := folder(t,
 		"slices.yaml", sliceManifest("a", "a-1", "10.0.0.1")+"---\n"+sliceManifest("a", "a-2", "10.0.0.2"),
@@ -339,7 +339,7 @@ func TestLoad_ReturnsEverything(t *testing.T) {
 	}
 }
 
-// TestLoad_NamesEveryMistake: load names every mistake.
+// TestLoad_NamesEveryMistake: the error of Load lists every invalid or duplicate object of every file.
 func TestLoad_NamesEveryMistake(t *testing.T) {
 	dir := folder(t,
 		"a.yaml", manifest("a", 80),
@@ -361,16 +361,15 @@ func TestLoad_NamesEveryMistake(t *testing.T) {
 	}
 }
 
-// TestLoad_NeedsDirectory: load needs the directory.
+// TestLoad_NeedsDirectory: Load returns an error if the directory does not exist.
 func TestLoad_NeedsDirectory(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "nowhere"), "n", source.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestParse_FindsEveryMistakeAtOnce: parse finds every mistake at once. Values of the wrong type hide neither
-// fields that do not exist nor values that are not valid, and cause no findings about the zero values in their
-// place.
+// TestParse_FindsEveryMistakeAtOnce: parse reports all errors of a file together. A value of the wrong type does not
+// hide unknown fields or invalid values, and causes no errors about its zero value.
 func TestParse_FindsEveryMistakeAtOnce(t *testing.T) {
 	_, problems := parse("f.yaml", []byte(`apiVersion: v1
 kind: Service
@@ -403,7 +402,8 @@ spec: {clusterIP: 10.96.0.2, ports: many}
 	}
 }
 
-// TestParse_Bounded: parse is bounded. An object in which everything is mistyped is decoded a few times only.
+// TestParse_Bounded: parse reports a limited number of values of the wrong type, which limits how often an object is
+// decoded.
 func TestParse_Bounded(t *testing.T) {
 	_, problems := parse("f.yaml", []byte("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports:\n"+
 		strings.Repeat("  - port: http\n", 1000)), reduce.Policy{})

@@ -11,7 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// TestDocs_NameKeys: docs name the keys. Docs/configuration.md has every annotation, label and taint that counts.
+// TestDocs_NameKeys: docs/configuration.md contains every annotation, label and taint that counts, and every scheduler.
 func TestDocs_NameKeys(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {

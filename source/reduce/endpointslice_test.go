@@ -46,7 +46,8 @@ func TestEndpointSlice_Ignored(t *testing.T) {
 	}
 }
 
-// TestEndpointSlice_ReducedWhole: slice is reduced whole.
+// TestEndpointSlice_ReducedWhole: a slice with a trigger and IPv6 endpoints is reduced completely, whichever controller
+// manages it.
 func TestEndpointSlice_ReducedWhole(t *testing.T) {
 	trigger := time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
 	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
@@ -96,8 +97,7 @@ func TestEndpointSlice_Trigger(t *testing.T) {
 	}
 }
 
-// BenchmarkEndpointSlice reduces a full slice, as the slice controller makes
-// them by default.
+// BenchmarkEndpointSlice reduces a full slice, as the slice controller makes it by default.
 func BenchmarkEndpointSlice(b *testing.B) {
 	object := newSlice()
 	object.Endpoints = nil
@@ -149,7 +149,7 @@ func TestEndpointSlice_Ports(t *testing.T) {
 	}
 }
 
-// TestEndpointSlice_WithoutPorts: slice without ports.
+// TestEndpointSlice_WithoutPorts: a slice without ports keeps its endpoints and causes no warning.
 func TestEndpointSlice_WithoutPorts(t *testing.T) {
 	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) { o.Ports = nil }))
 	if len(slice.Ports) != 0 || len(slice.Endpoints) != 1 {
@@ -235,7 +235,7 @@ func TestEndpointSlice_Conditions(t *testing.T) {
 	}
 }
 
-// TestEndpointSlice_NodeNameAndHints: node name and hints.
+// TestEndpointSlice_NodeNameAndHints: each endpoint keeps its node name, zone and hints.
 func TestEndpointSlice_NodeNameAndHints(t *testing.T) {
 	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 		o.Endpoints = []discoveryv1.Endpoint{

@@ -59,7 +59,7 @@ func TestNode_Empty(t *testing.T) {
 	checkWarnings(t, warnings, "Node n1")
 }
 
-// TestNode_BeingRemoved: node on its way out.
+// TestNode_BeingRemoved: a Node with a deletion timestamp or the autoscaler's taint is marked as being removed.
 func TestNode_BeingRemoved(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1000, 0))
 	tests := []struct {
@@ -96,7 +96,7 @@ func TestServiceCIDR(t *testing.T) {
 	checkWarnings(t, warnings, "ServiceCIDR kubernetes", "spec.cidrs[1]")
 }
 
-// TestServiceCIDR_Empty: empty Service CIDR.
+// TestServiceCIDR_Empty: a ServiceCIDR without ranges has no ranges and no warnings.
 func TestServiceCIDR_Empty(t *testing.T) {
 	ranges, warnings := ServiceCIDR(&networkingv1.ServiceCIDR{})
 	if len(ranges) != 0 || len(warnings) != 0 {

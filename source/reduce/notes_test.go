@@ -21,7 +21,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestNotes_ObjectWithoutNamespace: notes of objects without namespace.
+// TestNotes_ObjectWithoutNamespace: the text of an object without a namespace contains only its kind and name.
 func TestNotes_ObjectWithoutNamespace(t *testing.T) {
 	n := notes{kind: "Node", name: "n1"}
 	if got := n.object(); got != "Node n1" {
@@ -46,8 +46,8 @@ func TestPath_String(t *testing.T) {
 	}
 }
 
-// TestNotes_WarningsShort: warnings are short. An annotation has up to 256 KiB, and each node logs what is wrong
-// with it.
+// TestNotes_WarningsShort: warnings are short even for the longest values. An annotation has up to 256 KiB, and each
+// node logs the warnings.
 func TestNotes_WarningsShort(t *testing.T) {
 	for _, long := range []string{strings.Repeat("\x00", 250<<10), strings.Repeat("日", 80<<10), "x" + strings.Repeat("é", 100<<10)} {
 		_, warnings := lenient.Service(newService(func(o *corev1.Service) {

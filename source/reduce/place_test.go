@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPlaces_Shared: places are shared also counts: what is kept of a slice does not grow with the number of
-// endpoints, but for 40 bytes each.
+// TestPlaces_Shared: endpoints with the same location share it, so a slice takes only 40 bytes and no allocation for
+// each further endpoint.
 func TestPlaces_Shared(t *testing.T) {
 	object := func(endpoints int) *discoveryv1.EndpointSlice {
 		return newSlice(func(o *discoveryv1.EndpointSlice) {
@@ -46,7 +46,7 @@ func TestPlaces_Shared(t *testing.T) {
 	}
 }
 
-// TestPlaces_DifferentKeptApart: places that differ are told apart.
+// TestPlaces_DifferentKeptApart: locations with different nodes, zones or hints are unequal.
 func TestPlaces_DifferentKeptApart(t *testing.T) {
 	zones := func(names ...string) (hints []discoveryv1.ForZone) {
 		for _, name := range names {
@@ -69,8 +69,8 @@ func TestPlaces_DifferentKeptApart(t *testing.T) {
 	}
 }
 
-// TestPlaces_InvalidNamesOmitted: places are names. What cannot be the name of a zone or of a node is left out
-// with a warning, and the rest stays.
+// TestPlaces_InvalidNamesOmitted: invalid names of zones and nodes are dropped with a warning, and the rest of the
+// endpoint stays.
 func TestPlaces_InvalidNamesOmitted(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("a", n) }
 	for _, c := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPolicy_DeniedAddresses: an address that an API server should not have let through is dropped with a warning,
-// wherever an object has it. The rest of the object stays.
+// TestPolicy_DeniedAddresses: an address that an API server should have rejected is dropped with a warning, in every
+// field. The rest of the object stays.
 func TestPolicy_DeniedAddresses(t *testing.T) {
 	policy := Policy{Addresses: service.AddressPolicy{Denied: []netip.Prefix{
 		netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("fd00:ec2::254/128")}}}
@@ -45,8 +45,8 @@ func TestPolicy_DeniedAddresses(t *testing.T) {
 	}
 }
 
-// TestPolicy_AllowedSchedulers: only allowed schedulers. Each scheduler is a kernel module that is loaded on
-// demand.
+// TestPolicy_AllowedSchedulers: a Service can choose only an allowed scheduler, because each scheduler is a kernel
+// module that is loaded on demand.
 func TestPolicy_AllowedSchedulers(t *testing.T) {
 	for _, c := range []struct {
 		allowed     []string
@@ -70,8 +70,8 @@ func TestPolicy_AllowedSchedulers(t *testing.T) {
 	}
 }
 
-// TestPolicy_DeniedPorts: ports of nodes. A Service does not get a denied TCP port at external IPs and load
-// balancer IPs. Everything else stays.
+// TestPolicy_DeniedPorts: a Service does not get a denied TCP port of the nodes at external IPs and load balancer IPs.
+// Its other ports stay.
 func TestPolicy_DeniedPorts(t *testing.T) {
 	p := Policy{DeniedPorts: []uint16{10249, 10250}}
 	with := func(changes ...func(*corev1.Service)) string {

@@ -72,7 +72,7 @@ func TestService_DenyRanges(t *testing.T) {
 	}
 }
 
-// TestService_DenyRangesBounded: deny ranges are bounded. Those within the limit are denied.
+// TestService_DenyRangesBounded: the number of deny ranges is limited, and the ranges within the limit are denied.
 func TestService_DenyRangesBounded(t *testing.T) {
 	var entries []string
 	for i := range denyRangesMax + 10 {

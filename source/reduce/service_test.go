@@ -46,8 +46,8 @@ func TestService_Ignored(t *testing.T) {
 	}
 }
 
-// TestService_RuleBreakingNames: names that would end a rule. API servers admit no such names, but manifests may
-// have them.
+// TestService_RuleBreakingNames: names that would break a rule are rejected. API servers admit no such names, but
+// manifests may contain them.
 func TestService_RuleBreakingNames(t *testing.T) {
 	const rule = "svc1\"\n-A INPUT -j DROP"
 	for _, name := range []string{rule, "a b", "a/b", "a:b", "ä", "\x00", strings.Repeat("a", 64)} {
@@ -72,7 +72,7 @@ func TestService_RuleBreakingNames(t *testing.T) {
 	}
 }
 
-// TestService_ReducedWhole: Service is reduced whole. One Service with everything in it.
+// TestService_ReducedWhole: a Service with all fields set is reduced completely.
 func TestService_ReducedWhole(t *testing.T) {
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	local := corev1.ServiceInternalTrafficPolicyLocal
@@ -109,8 +109,8 @@ func TestService_ReducedWhole(t *testing.T) {
 	checkWarnings(t, warnings, "Service ns1/svc1")
 }
 
-// TestService_BadFieldsDoNotStopOthers: bad fields do not stop others. A Service with all kinds of invalid data at
-// once is still served as far as it makes sense.
+// TestService_BadFieldsDoNotStopOthers: a Service with several invalid fields is served with its valid ones, and each
+// invalid field has a warning.
 func TestService_BadFieldsDoNotStopOthers(t *testing.T) {
 	spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 		o.Spec.ExternalIPs = []string{"bad", "192.0.2.99"}
@@ -132,7 +132,8 @@ func TestService_BadFieldsDoNotStopOthers(t *testing.T) {
 	)
 }
 
-// TestService_ClusterIPOfFamily: ClusterIP of family.
+// TestService_ClusterIPOfFamily: each family gets its ClusterIP from clusterIPs and ipFamilies, or from clusterIP if
+// there are no families.
 func TestService_ClusterIPOfFamily(t *testing.T) {
 	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
 	tests := []struct {
@@ -271,7 +272,8 @@ func TestService_ExternalIPs(t *testing.T) {
 	}
 }
 
-// TestService_LoadBalancerIngress: load balancer ingress.
+// TestService_LoadBalancerIngress: load balancer IPs are served in VIP mode and without a mode, and ignored in Proxy
+// mode.
 func TestService_LoadBalancerIngress(t *testing.T) {
 	vip, proxy, unknown := corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPMode("Odd")
 	tests := []struct {
@@ -355,7 +357,7 @@ func TestService_SourceRanges(t *testing.T) {
 	}
 }
 
-// TestService_InternalTrafficPolicy: internal traffic policy.
+// TestService_InternalTrafficPolicy: the internal traffic policy is Local only if it is set to Local.
 func TestService_InternalTrafficPolicy(t *testing.T) {
 	cluster, local := corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal
 	tests := []struct {
@@ -370,7 +372,8 @@ func TestService_InternalTrafficPolicy(t *testing.T) {
 	}
 }
 
-// TestService_ExternalTrafficPolicy: external traffic policy.
+// TestService_ExternalTrafficPolicy: the external traffic policy Local counts only for a Service that can be reached
+// from outside.
 func TestService_ExternalTrafficPolicy(t *testing.T) {
 	const local = corev1.ServiceExternalTrafficPolicyLocal
 	tests := []struct {
@@ -401,7 +404,8 @@ func TestService_ExternalTrafficPolicy(t *testing.T) {
 	}
 }
 
-// TestService_HealthCheckNodePort: health check node port.
+// TestService_HealthCheckNodePort: a health check node port is opened only for a LoadBalancer Service with the Local
+// policy.
 func TestService_HealthCheckNodePort(t *testing.T) {
 	const path = "spec.healthCheckNodePort"
 	const local, cluster = corev1.ServiceExternalTrafficPolicyLocal, corev1.ServiceExternalTrafficPolicyCluster

@@ -47,8 +47,8 @@ func summarize(v *service.View) summary {
 	return s
 }
 
-// TestService_TypeTransitions: pairs of states of one Service. Each state is summed up by itself, so each pair
-// works in both directions and without any memory.
+// TestService_TypeTransitions compares pairs of states of one Service. Each state is reduced independently, so each
+// pair works in both directions.
 func TestService_TypeTransitions(t *testing.T) {
 	clusterIP := func(o *corev1.Service) {}
 	ignoredPolicy := func(o *corev1.Service) {

@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestUnserved: an address that no node serves has a reason and a remedy. A Service without a reason is served.
+// TestUnserved: an address that no node serves has a reason, with a remedy where there is one. A served address has
+// none.
 func TestUnserved(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -95,7 +95,8 @@ func TestParsePrefix(t *testing.T) {
 	}
 }
 
-// TestParseAddr_Canonical: addresses read twice are the same. What goes to the kernel is canonical.
+// TestParseAddr_Canonical: an address that is parsed, printed and parsed again is the same, so the kernel gets the
+// canonical form.
 func TestParseAddr_Canonical(t *testing.T) {
 	for _, text := range []string{"010.0.0.1", "::ffff:1.2.3.4", "FD00::01"} {
 		once, _ := parseAddr(text)
@@ -142,7 +143,7 @@ func TestIntern_Shares(t *testing.T) {
 	}
 }
 
-// TestIntern_DoesNotPin: intern does not pin. A result must not keep the caller's memory alive.
+// TestIntern_DoesNotPin: an interned name does not keep the memory of the whole object alive.
 func TestIntern_DoesNotPin(t *testing.T) {
 	large := strings.Repeat("x", 1000) + "node-of-TestIntern_DoesNotPin"
 	name := large[1000:]
@@ -151,7 +152,7 @@ func TestIntern_DoesNotPin(t *testing.T) {
 	}
 }
 
-// TestIntern_UnderPressure: intern under pressure. More names than slots, from many goroutines.
+// TestIntern_UnderPressure: intern returns equal names with more names than slots, from many goroutines.
 func TestIntern_UnderPressure(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
@@ -172,8 +173,7 @@ func TestIntern_Empty(t *testing.T) {
 	}
 }
 
-// TestEach_LongListsNotSearched: long lists are not searched. A list is searched for a value only while it is
-// short.
+// TestEach_LongListsNotSearched: a list is searched for a value only while it is short.
 func TestEach_LongListsNotSearched(t *testing.T) {
 	var found each[int]
 	for round := range 2 {
