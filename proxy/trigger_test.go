@@ -37,8 +37,8 @@ func (t *triggers) Aggregator(event aggregator.Event) {
 	}
 }
 
-// TestProxy_EachTriggerMeasured: a slice with a trigger time is measured exactly once, in whatever order the source
-// delivers the Service and its slice, and however close together.
+// TestProxy_EachTriggerMeasured: a slice with a trigger time is measured exactly once, in any order of the Service and
+// its slice, and however close together they are delivered.
 func TestProxy_EachTriggerMeasured(t *testing.T) {
 	const pause = time.Second
 	for name, deliver := range map[string]func(c *source.Cache, spec *service.Spec, slice *service.Slice){

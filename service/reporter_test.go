@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestReporter_NodeOfLowestEndpoint: the reporter is the node of the lowest endpoint address that has a node, whatever
-// the order of the slices.
+// TestReporter_NodeOfLowestEndpoint: the reporter is the node of the lowest endpoint address that has a node,
+// regardless of the order of the slices.
 func TestReporter_NodeOfLowestEndpoint(t *testing.T) {
 	at := func(addr, node string) SliceEndpoint {
 		e := SliceEndpoint{Addr: netip.MustParseAddr(addr)}

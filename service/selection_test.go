@@ -184,8 +184,8 @@ func TestResolve_ReadyLocalCountsAddresses(t *testing.T) {
 	})
 }
 
-// TestResolve_ServingForEstablishedFlows: Serving contains every serving endpoint of a UDP port, whatever its hints,
-// and none of TCP and SCTP ports.
+// TestResolve_ServingForEstablishedFlows: Serving contains every serving endpoint of a UDP port, regardless of its
+// hints, and none of TCP and SCTP ports.
 func TestResolve_ServingForEstablishedFlows(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -437,7 +437,8 @@ func TestResolve_SlicePortsByNameAndProtocol(t *testing.T) {
 	})
 }
 
-// TestResolve_EndpointsSorted: endpoints are sorted by address and port, whatever the order of slices and their ports.
+// TestResolve_EndpointsSorted: endpoints are sorted by address and port, regardless of the order of slices and their
+// ports.
 func TestResolve_EndpointsSorted(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		s := newSlice(t, family, "s1", "")

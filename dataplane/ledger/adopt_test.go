@@ -343,7 +343,7 @@ func TestHold_RejectedServiceSharesChain(t *testing.T) {
 }
 
 // TestAdopt_ElementsOfOwnSet: a leftover nameless element in a set that one Service wants belongs to this Service. It
-// is removed with its next write, although other Services are rejected.
+// is removed although another Service is rejected.
 func TestAdopt_ElementsOfOwnSet(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("a", 1, chain("a-picks", " ")))

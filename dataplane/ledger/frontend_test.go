@@ -111,7 +111,7 @@ func expectApplied(t *testing.T, l *Ledger, when, want string) {
 }
 
 // TestFrontends_OneServiceHasAll: all objects of a frontend belong to one Service. Endpoints and source ranges of two
-// Services never mix, whatever their order.
+// Services never mix, in either order of submission.
 func TestFrontends_OneServiceHasAll(t *testing.T) {
 	has := owners{1: "owner"}
 	for what, c := range map[string]struct {

@@ -45,7 +45,7 @@ func rendered(family service.Family, view *service.View, facts *service.NodeFact
 }
 
 // TestRenderer_ListensForWhatCanBeServed: the renderer makes a listener for each TCP or UDP node port that has an
-// endpoint, whatever the traffic policies.
+// endpoint, with any traffic policies.
 func TestRenderer_ListensForWhatCanBeServed(t *testing.T) {
 	tcp, udp := "listener tcp/%[1]s to %[2]s", "listener udp/%[1]s to %[2]s"
 	for name, c := range map[string]struct {
