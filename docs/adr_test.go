@@ -76,7 +76,7 @@ func TestRecords_Format(t *testing.T) {
 	}
 }
 
-// TestDesignPages_Short: design pages are short. A page that grows needs less detail, not a second page.
+// TestDesignPages_Short checks the length of each design page. A page that grows needs less detail, not a second page.
 func TestDesignPages_Short(t *testing.T) {
 	pages, err := filepath.Glob("design/*.md")
 	if err != nil || len(pages) < 5 {
@@ -87,8 +87,8 @@ func TestDesignPages_Short(t *testing.T) {
 	}
 }
 
-// TestRecords_NamedOnesExist checks each number of a record in pages, comments and scenarios. The changelog is
-// about the past.
+// TestRecords_NamedOnesExist checks that each decision record that a page, a comment or a scenario names exists. The
+// changelog, which describes the past, is not checked.
 func TestRecords_NamedOnesExist(t *testing.T) {
 	numbers := map[string]bool{}
 	for _, file := range records(t) {

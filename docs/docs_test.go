@@ -13,8 +13,8 @@ import (
 	"unicode"
 )
 
-// TestLinks_TargetsExist follows every relative link of every page of the repository, to the file and, where it
-// names one, to the heading.
+// TestLinks_TargetsExist checks that each relative link of a page of the repository leads to an existing file and, if
+// it names one, heading.
 func TestLinks_TargetsExist(t *testing.T) {
 	pages := markdown(t)
 	if len(pages) < 20 {
@@ -41,7 +41,7 @@ func TestLinks_TargetsExist(t *testing.T) {
 	}
 }
 
-// TestLinks_TestsExist checks every link whose text is the name of a test: the linked file has that test.
+// TestLinks_TestsExist checks that each link whose text is the name of a test leads to a file with that test.
 func TestLinks_TestsExist(t *testing.T) {
 	named := regexp.MustCompile(`\[(Test\w+)\]\(([^)\s]+)\)`)
 	found := 0
@@ -60,7 +60,7 @@ func TestLinks_TestsExist(t *testing.T) {
 	}
 }
 
-// TestPages_NamedTestsExist checks the tests that a page names as code.
+// TestPages_NamedTestsExist checks that each test that a page names as code exists.
 func TestPages_NamedTestsExist(t *testing.T) {
 	var source strings.Builder
 	for _, file := range tracked(t, "_test.go") {
@@ -76,7 +76,7 @@ func TestPages_NamedTestsExist(t *testing.T) {
 	}
 }
 
-// TestComments_OtherLinters checks that no comment is for a linter that make lint does not run.
+// TestComments_OtherLinters checks that no comment addresses a linter that make lint does not run.
 func TestComments_OtherLinters(t *testing.T) {
 	for _, file := range tracked(t, ".go") {
 		if strings.Contains(read(t, file), "//no"+"lint") {

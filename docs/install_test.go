@@ -18,8 +18,8 @@ type schema struct {
 	Properties map[string]*schema `json:"properties"`
 }
 
-// TestHelm_Reference compares the table of values in install.md with values.yaml. Each value has a comment, which
-// is its description, and the schema contains each.
+// TestHelm_Reference compares the table of values in install.md with values.yaml, where each value has its description
+// in a comment, and with the schema, which contains each value.
 func TestHelm_Reference(t *testing.T) {
 	var values yaml.Node
 	if err := yaml.Unmarshal([]byte(read(t, "../deploy/chart/values.yaml")), &values); err != nil {
@@ -83,8 +83,7 @@ func defaultText(t *testing.T, value *yaml.Node) string {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// TestInstall_GitOpsExamples checks the examples of install.md: they are YAML, and their values are values of the
-// chart.
+// TestInstall_GitOpsExamples checks that the examples of install.md are YAML and set only values that the chart has.
 func TestInstall_GitOpsExamples(t *testing.T) {
 	var known map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "../deploy/chart/values.yaml")), &known); err != nil {

@@ -24,8 +24,8 @@ var (
 	recorded = regexp.MustCompile(`\b(sluice:[a-z0-9_]+:[a-z0-9_]+)`)
 )
 
-// TestCommands_NamesExist checks the targets of make, the files and the objects that the commands of the pages
-// name, those included that no test can run.
+// TestCommands_NamesExist checks that the make targets, the files and the objects that commands on the pages name
+// exist, also in commands that no test can run.
 func TestCommands_NamesExist(t *testing.T) {
 	makefile, manifests, seen := "", deploy(t), 0
 	for _, folder := range []string{"..", "../test", "../bench", "../hack"} {
@@ -74,8 +74,8 @@ func TestCommands_NamesExist(t *testing.T) {
 	}
 }
 
-// TestPages_NamedMetricsExist checks the names of metrics and of recorded series on each page. That metrics.md is
-// complete is tested beside the catalogue.
+// TestPages_NamedMetricsExist checks that the metrics and recorded series that each page names exist.
+// TestMetrics_Reference checks that metrics.md is complete.
 func TestPages_NamedMetricsExist(t *testing.T) {
 	known, rules, seen := map[string]bool{}, deploy(t), 0
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(read(t, "metrics.md"), -1) {

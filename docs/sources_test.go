@@ -15,7 +15,7 @@ var (
 	sentence         = regexp.MustCompile(`^Test(A[A-Z][a-z]|An[A-Z]|The[A-Z])`)
 )
 
-// TestSources_Conventions: each Go file names its license in the first line, and tests are named after the unit and the
+// TestSources_Conventions checks that each Go file names its license in the first line, and each test its unit and the
 // condition.
 func TestSources_Conventions(t *testing.T) {
 	files := tracked(t, ".go")

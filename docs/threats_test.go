@@ -21,8 +21,8 @@ var (
 	threatQuote = regexp.MustCompile(`threat-model\.md\)?,? (?:[TPLNOAS]\d+(?:, | and )?)+`)
 )
 
-// TestThreats_Numbering: threats have numbers. Each row of the threat model has a higher number than the one of
-// the same actor before it, and fills each column. Nothing refers to a row that does not exist.
+// TestThreats_Numbering checks that each row of the threat model fills each column and has a higher number than the
+// previous row of its actor, and that every reference is to an existing row.
 func TestThreats_Numbering(t *testing.T) {
 	page := read(t, threatModel)
 	var numbers []string

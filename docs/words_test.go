@@ -31,8 +31,8 @@ var spoken = regexp.MustCompile(`^(Debug|Info|Warn|Error|Log|New|Errorf|F?[pP]ri
 // noProduct is code that is no part of the product.
 var noProduct = regexp.MustCompile(`^\.\./(test|bench|hack)/`)
 
-// TestWords checks the pages, and the texts that a user of the program reads, for words to avoid. The changelog is not
-// checked: it quotes names of the past.
+// TestWords checks that no page, and no text that the program prints, contains a word to avoid. The changelog, which
+// quotes old names, is not checked.
 func TestWords(t *testing.T) {
 	var words []string
 	for word := range avoided {

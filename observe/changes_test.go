@@ -29,8 +29,8 @@ func served(key service.Key, endpoints int) service.View {
 	return view
 }
 
-// TestLog_Changes: one line per Service and family says how many endpoints it has, how long the change took and
-// which batch carried it.
+// TestLog_Changes: one line per Service and family contains the number of endpoints, the duration of the change and its
+// batch.
 func TestLog_Changes(t *testing.T) {
 	core, lines := observer.New(ChangeLevel)
 	l := NewLog(zap.New(core), map[string]service.Family{"d/IPv4": service.IPv4})
@@ -84,7 +84,7 @@ func TestLog_Changes(t *testing.T) {
 	}
 }
 
-// TestLog_NoChangesByDefault: log tells no changes by default. Without -v=2 nothing is kept.
+// TestLog_NoChangesByDefault: without -v=2, changes are neither logged nor kept.
 func TestLog_NoChangesByDefault(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	l := NewLog(zap.New(core), map[string]service.Family{"d": service.IPv4})
@@ -95,7 +95,7 @@ func TestLog_NoChangesByDefault(t *testing.T) {
 	}
 }
 
-// TestIncidents: of failures that repeat, the first is told, one every ten minutes, and the end.
+// TestIncidents: of repeated failures, the first one, one every ten minutes, and the recovery are reported.
 func TestIncidents(t *testing.T) {
 	now := time.Unix(0, 0)
 	i := Incidents{now: func() time.Time { return now }}
@@ -128,8 +128,7 @@ func TestIncidents(t *testing.T) {
 	}
 }
 
-// TestLog_RepeatedBatchFailures: log repeated batches. A batch that keeps failing makes one line at warn, and one
-// when it lands.
+// TestLog_RepeatedBatchFailures: a batch that keeps failing causes one line at warn, and one when it lands.
 func TestLog_RepeatedBatchFailures(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	l := NewLog(zap.New(core), nil)
@@ -149,7 +148,7 @@ func TestLog_RepeatedBatchFailures(t *testing.T) {
 	}
 }
 
-// TestLog_RepeatedQuarantineLoggedOnce: a Service that is tried again in vain is no news.
+// TestLog_RepeatedQuarantineLoggedOnce: a quarantined Service that the kernel rejects again causes no further line.
 func TestLog_RepeatedQuarantineLoggedOnce(t *testing.T) {
 	core, lines := observer.New(zap.ErrorLevel)
 	l := NewLog(zap.New(core), nil)

@@ -19,8 +19,8 @@ func bad(object string, field int) service.Warning {
 	return service.Warning{Object: object, Field: fmt.Sprint("f", field), Problem: "bad"}
 }
 
-// TestWarnings_PerObjectAndMinute: warnings per object and minute. The first warning is logged at once, the next
-// ones of the object in one line when the minute is over.
+// TestWarnings_PerObjectAndMinute: the first warning about an object is logged at once, and the next ones in one line
+// when the minute is over.
 func TestWarnings_PerObjectAndMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.WarnLevel)
@@ -60,8 +60,8 @@ func TestWarnings_PerObjectAndMinute(t *testing.T) {
 	})
 }
 
-// TestWarnings_TooManyObjectsDropped: warnings of many objects. Nor do warnings about many objects, those beyond
-// the limit are dropped and counted. The log itself never blocks (internal/daemon, TestPipe_WithoutReader).
+// TestWarnings_TooManyObjectsDropped: warnings about objects beyond the limit are dropped and counted. The log itself
+// never blocks (internal/daemon, TestPipe_WithoutReader).
 func TestWarnings_TooManyObjectsDropped(t *testing.T) {
 	w := NewWarnings(zap.NewNop())
 	for i := range warnedMax + 7 {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// Every address of the range answers with itself, over TCP and UDP.
+// TestNetwork_EndpointsAnswerAtEveryAddress: every endpoint address answers with its own address, over TCP and UDP.
 func TestNetwork_EndpointsAnswerAtEveryAddress(t *testing.T) {
 	testenv.NeedsRoot(t)
 	n, err := newNetwork(true)

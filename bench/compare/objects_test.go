@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Every cluster has Services of every class, and no address or port twice.
+// TestPlan: every cluster has Services of every class, and each address and port belongs to one Service only.
 func TestPlan(t *testing.T) {
 	for _, n := range []int{20, 200, 1000, 5000, 30000} {
 		count := map[class]int{}

@@ -54,7 +54,7 @@ func TestValue_String(t *testing.T) {
 	}
 }
 
-// What did not end counts as longer than everything that did.
+// TestPercentile_UnfinishedCountAsLongest: an operation that did not end counts as longer than every one that did.
 func TestPercentile_UnfinishedCountAsLongest(t *testing.T) {
 	took := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}
 	for percent, want := range map[int]float64{50: 2, 75: 3} {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// What grows is found: from rest to rest, and along the line through the samples.
+// TestSoak_JudgeFindsGrowth: the soak test reports each resource that grows, from one pause to the next or along the
+// line through the samples.
 func TestSoak_JudgeFindsGrowth(t *testing.T) {
 	rest := sample{goroutines: 57, descriptors: 21, chains: 100, rules: 300, sets: 120, elements: 9000, heapMiB: 80, tracked: 5000}
 	sampled := func(perHour float64) (samples []sample) {

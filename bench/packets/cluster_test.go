@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
-// Every size has Services of every kind, and at every size all addresses differ and lie where the
-// network expects them.
+// TestCluster_EverySizeIsComplete: a cluster of any size has Services of every kind and no address twice, and its pods
+// are in the network's range.
 func TestCluster_EverySizeIsComplete(t *testing.T) {
 	for _, services := range []int{servicesMin, 100, 1000, 20000} {
 		c := cluster{services, 10, service.Families[:]}
@@ -41,7 +41,8 @@ func TestCluster_EverySizeIsComplete(t *testing.T) {
 	}
 }
 
-// TestCluster_ObjectsAreValid: objects are what a proxy expects.
+// TestCluster_ObjectsAreValid: the proxy reduces the generated Services and EndpointSlices without a warning, and finds
+// their addresses.
 func TestCluster_ObjectsAreValid(t *testing.T) {
 	c := cluster{100, 10, service.Families[:]}
 	for i := range c.services + 1 {
@@ -63,7 +64,7 @@ func TestCluster_ObjectsAreValid(t *testing.T) {
 	}
 }
 
-// Every case has targets at every size, and they know their pods.
+// TestCases_HaveTargets: every case has targets at the smallest size, and each target lists its pods.
 func TestCases_HaveTargets(t *testing.T) {
 	c := cluster{servicesMin, 10, service.Families[:]}
 	for _, b := range cases {

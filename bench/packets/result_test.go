@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// The ratios are those of rounds: a machine that becomes slower in the middle does not change them.
+// TestResult_CompareByRound: ratios are computed per round, so a machine that becomes slower during the measurement
+// does not change them.
 func TestResult_CompareByRound(t *testing.T) {
 	var r result
 	r.compare([]float64{9, 90, 9, 90, 18}, []float64{10, 100, 10, 100, 10})
@@ -79,7 +80,7 @@ nftables, IPv4, local, 100 × 10: µs, and the ratio to kube-proxy (quartiles) o
 	}
 }
 
-// TestFailures_AreErrors: failures are errors.
+// TestFailures_AreErrors: a result with an error makes the measurement fail and is named.
 func TestFailures_AreErrors(t *testing.T) {
 	if err := failures(made()); err == nil || !strings.Contains(err.Error(), "tcp-pod: new: receive: lost") {
 		t.Errorf("got %v", err)
@@ -89,7 +90,7 @@ func TestFailures_AreErrors(t *testing.T) {
 	}
 }
 
-// A series drops a variant that has failed, and says why.
+// TestSetting_ResultsOfSeries: a series has no ratio for a failed variant, but reports its error.
 func TestSetting_ResultsOfSeries(t *testing.T) {
 	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}}
 	s.rooms = map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}

@@ -24,7 +24,8 @@ func small() options {
 	}
 }
 
-// Every case finds the rules of the present Sluice right, in both families and directions.
+// TestRunAll_EveryCaseFindsRulesRight: every case accepts the rules of the current Sluice, in both families and
+// directions.
 func TestRunAll_EveryCaseFindsRulesRight(t *testing.T) {
 	testenv.NeedsRoot(t)
 	testenv.NeedsTool(t, "nft", "nftables")
@@ -56,7 +57,7 @@ func TestRunAll_EveryCaseFindsRulesRight(t *testing.T) {
 	}
 }
 
-// Rules that are wrong have no figures: here, one pod answers for every Service.
+// TestSampling_WrongRulesFail: sampling fails with wrong rules, under which one pod answers for every Service.
 func TestSampling_WrongRulesFail(t *testing.T) {
 	testenv.NeedsRoot(t)
 	testenv.NeedsTool(t, "nft", "nftables")

@@ -33,7 +33,8 @@ func addresses(t *testing.T, c change) (found []netip.Addr) {
 	return found
 }
 
-// TestCluster_ObjectsAreValid: objects are what a proxy expects.
+// TestCluster_ObjectsAreValid: the proxy reduces the generated Services and EndpointSlices without a warning, and finds
+// their addresses.
 func TestCluster_ObjectsAreValid(t *testing.T) {
 	c := newCluster(3, 250)
 	added := c.addService(2)
@@ -56,7 +57,7 @@ func TestCluster_ObjectsAreValid(t *testing.T) {
 	}
 }
 
-// TestCluster_ChangesOneEndpoint: changes change one endpoint.
+// TestCluster_ChangesOneEndpoint: each change of a Service replaces, adds or removes exactly one endpoint.
 func TestCluster_ChangesOneEndpoint(t *testing.T) {
 	c := newCluster(10, 4)
 	before := addresses(t, c.modified(5, 0))
@@ -82,7 +83,7 @@ func TestCluster_ChangesOneEndpoint(t *testing.T) {
 	}
 }
 
-// TestSpread_VisitsAllBeforeRepeating: spread visits all before one comes again.
+// TestSpread_VisitsAllBeforeRepeating: spread selects every Service once before it selects one again.
 func TestSpread_VisitsAllBeforeRepeating(t *testing.T) {
 	for _, services := range []int{300, 1000, 10000, 50000} {
 		c := newCluster(services, 1)

@@ -29,7 +29,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestParseMeasurement_UsualNames: every usual measurement can be parsed.
+// TestParseMeasurement_UsualNames: the name of every usual measurement can be parsed and printed again.
 func TestParseMeasurement_UsualNames(t *testing.T) {
 	for _, name := range slices.Concat(all[nftables], all[iptables]) {
 		if m, err := parseMeasurement(name); err != nil || m.String() != name {
@@ -38,7 +38,7 @@ func TestParseMeasurement_UsualNames(t *testing.T) {
 	}
 }
 
-// TestShow_EveryPart: show prints every part.
+// TestShow_EveryPart: show prints reactions, the cold start and the restarts.
 func TestShow_EveryPart(t *testing.T) {
 	cold := &coldStart{Services: 10000, Endpoints: 10, Programmed: 2 * time.Second, Memory: memory{Resident: 150, Live: 100}}
 	var out bytes.Buffer

@@ -21,7 +21,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Children count while they run and after they end.
+// TestUsed: the CPU time of a child process counts while it runs and after it ends.
 func TestUsed(t *testing.T) {
 	before, err := Used(os.Getpid())
 	if err != nil {

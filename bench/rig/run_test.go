@@ -26,7 +26,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// The folder stays only if the measurement fails.
+// TestInFolder: the folder remains only if the measurement fails.
 func TestInFolder(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, want := range []error{nil, errors.New("failed")} {

@@ -22,8 +22,7 @@ import (
 // followedElsewhere has the pages whose commands need an API server with controllers.
 const followedElsewhere = "test/e2e/pages_test.go"
 
-// TestDocs_EveryCommandIsRun checks that a test follows each page with commands, and that each fence of each page
-// says what it holds.
+// TestDocs_EveryCommandIsRun checks that a test follows each page with commands, and that each fence names its content.
 func TestDocs_EveryCommandIsRun(t *testing.T) {
 	elsewhere := readPage(t, followedElsewhere)
 	for _, page := range markdown(t) {
@@ -42,8 +41,8 @@ func TestDocs_EveryCommandIsRun(t *testing.T) {
 	}
 }
 
-// TestDocs_InlineCommandsExist checks the command, the flags and the number of arguments wherever a page has a
-// command of this program between backticks, or in a fence that no test here runs.
+// TestDocs_InlineCommandsExist checks the command, the flags and the number of arguments of each command of this
+// program that is between backticks, or in a fence that no test here runs.
 func TestDocs_InlineCommandsExist(t *testing.T) {
 	checked := 0
 	for _, page := range markdown(t) {
@@ -156,7 +155,7 @@ func readPage(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestDocs_InlineFlagsExist checks each flag that stands alone between backticks.
+// TestDocs_InlineFlagsExist checks that each flag that stands alone between backticks exists.
 func TestDocs_InlineFlagsExist(t *testing.T) {
 	known := map[string]bool{ // of docker build, Prometheus, kubectl, kubeadm, az and iptables
 		"target": true, "enable-feature": true, "overwrite": true, "random-fully": true,

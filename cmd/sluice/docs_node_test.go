@@ -228,7 +228,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// TestDocs_PathsAreServed asks for each path in the tables of the pages about the metrics address and the socket.
+// TestDocs_PathsAreServed requests each path that metrics.md and inspect.md list, from the metrics address and the
+// socket.
 func TestDocs_PathsAreServed(t *testing.T) {
 	var commands strings.Builder
 	row, values := regexp.MustCompile("(?m)^\\| (`/[^|]*`) \\|"), strings.NewReplacer("NAMESPACE", "web", "NAME", "shop", "=N", "=1")

@@ -38,8 +38,8 @@ func listCommands(cmd *cobra.Command) (all []string) {
 	return all
 }
 
-// TestCLI_EmptyListIsOneSentence: an empty list is one sentence. It is on standard error, so that nothing follows
-// in a pipe. JSON is complete.
+// TestCLI_EmptyListIsOneSentence: for an empty list, each command prints one sentence on standard error and nothing on
+// standard output; JSON is complete.
 func TestCLI_EmptyListIsOneSentence(t *testing.T) {
 	socket, commands := emptyProxy(t), append(listCommands(rootCommand()), "get connections --by client")
 	if len(commands) < 8 {

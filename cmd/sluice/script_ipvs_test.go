@@ -14,9 +14,9 @@ import (
 // work on the same processors, a minute has been too little for a change of mode.
 const waitMax = 4 * time.Minute
 
-// TestIPVS_Scripts runs the scripts about IPVS mode on a kernel that has IPVS, each with one variant of iptables,
-// that of its folder, in $VARIANT. An emulated machine takes a minute and more for a script; the tests of the
-// writer and of packets have both.
+// TestIPVS_Scripts runs the scripts about IPVS mode on a kernel with IPVS, each with the variant of iptables of its
+// folder ($VARIANT). One variant is enough: a script takes a minute and more on an emulated machine, and the tests of
+// the writer and of packets cover both.
 func TestIPVS_Scripts(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {

@@ -35,17 +35,16 @@ func TestScripts(t *testing.T) {
 	runScripts(t, filepath.Join("testdata", "script"), map[string]string{"MODE": "nftables"})
 }
 
-// TestMode_Scripts runs the scripts about changes of the mode that scripts of TestScripts and the scenarios S-SYNC
-// prove, too.
+// TestMode_Scripts runs the scripts about mode changes that TestScripts and the scenarios S-SYNC also cover.
 func TestMode_Scripts(t *testing.T) {
 	testenv.OnlyInAll(t)
 	runScripts(t, filepath.Join("testdata", "script", "modes"), map[string]string{"MODE": "nftables"})
 }
 
-// TestKernel_Scripts runs the scripts about rules with each backend. $MODE is the backend, $DOMAIN its name in the
-// log, and $VARIANT the variant of iptables that has the rules (in nftables mode, those of other programs).
-// $REJECTED4 and 6 match a rule that rejects connections to the sample Service, and $CLEANED4 and 6 what cleanup
-// prints, $PLANNED4 and 6 with --dry-run.
+// TestKernel_Scripts runs the scripts about rules with each backend. $MODE is the backend, $DOMAIN its name in the log,
+// and $VARIANT the variant of iptables that has the rules (in nftables mode, those of other programs). $REJECTED4 and 6
+// match a rule that rejects connections to the sample Service, $CLEANED4 and 6 the output of cleanup, and $PLANNED4 and
+// 6 its output with --dry-run.
 func TestKernel_Scripts(t *testing.T) {
 	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run("iptables-"+variant, func(t *testing.T) {

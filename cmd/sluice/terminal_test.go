@@ -82,8 +82,8 @@ func archive(t *testing.T, text string) []byte {
 	return made.Bytes()
 }
 
-// TestCLI_ForeignTextIsEscaped: no command prints foreign text as it is. Text of tenants and of the proxy can
-// neither move the cursor of a terminal nor add a row. A harmless answer has as many lines.
+// TestCLI_ForeignTextIsEscaped: text of tenants and of the proxy can neither move the cursor of a terminal nor add a
+// row to the output of a command.
 func TestCLI_ForeignTextIsEscaped(t *testing.T) {
 	hostile, harmless := proxyOf(t, terminaltest.Hostile), proxyOf(t, "x")
 	commands := []string{
@@ -124,8 +124,7 @@ func outputOf(t *testing.T, socket, command string) string {
 	return out.String()
 }
 
-// TestCLI_LocalReportsEscapeText: local reports escape text. Commands that ask no proxy print by the same
-// functions.
+// TestCLI_LocalReportsEscapeText: commands that query no proxy escape foreign text, too.
 func TestCLI_LocalReportsEscapeText(t *testing.T) {
 	for name, print := range map[string]func(text string, to io.Writer) error{
 		"trace": func(text string, to io.Writer) error {

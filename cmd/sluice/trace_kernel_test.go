@@ -148,7 +148,7 @@ func (n *tracedNode) differs(a *trace.Answer, pattern string) {
 	}
 }
 
-// TestKernelTrace follows packets to Services that the proxy serves, through its tables and those of others.
+// TestKernelTrace traces packets to Services that the proxy serves, through its tables and those of other programs.
 func TestKernelTrace(t *testing.T) {
 	for _, w := range ways(t) {
 		for _, family := range service.Families {
@@ -236,7 +236,7 @@ func (n *tracedNode) traceOthers() {
 	n.differs(answer, `the reply was dropped by table inet fw, chain forward \(policy\)`+other)
 }
 
-// TestKernelTrace_Killed: kernel trace killed kills a trace. The kernel removes its table.
+// TestKernelTrace_Killed: the kernel removes the table of a trace whose process is killed.
 func TestKernelTrace_Killed(t *testing.T) {
 	n := newTracedNode(t, service.IPv4, ways(t)[0])
 	cmd, _, _ := n.begin(n.fixture.Pod, n.web(), "--for", "5m")

@@ -37,8 +37,8 @@ func waited(socket, arguments string) error {
 	return root.Execute()
 }
 
-// TestWait_EndsIfProxyHangs: wait ends if the proxy hangs. The error says which process does not answer. A proxy
-// that does not run is asked again, and so is one that answers other questions while it searches.
+// TestWait_EndsIfProxyHangs: sluice wait ends if the proxy does not answer, and the error names the process. It asks
+// again if no proxy runs, or if the proxy answers other queries during a slow search.
 func TestWait_EndsIfProxyHangs(t *testing.T) {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux := http.NewServeMux()

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestEach_UntilNoneIsLeft: each asks until none is left. Proxies are asked as often as they need, and no more
-// than some at a time.
+// TestEach_UntilNoneIsLeft: Each asks every proxy as often as needed, and a limited number of proxies at a time.
 func TestEach_UntilNoneIsLeft(t *testing.T) {
 	var now, most atomic.Int32
 	asked := make([]int, 50)

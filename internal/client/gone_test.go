@@ -40,7 +40,7 @@ func says(out bool) func(context.Context, inspect.GoneQuery) *inspect.Gone {
 	}
 }
 
-// TestWait_UntilAllGone: wait asks until all are gone.
+// TestWait_UntilAllGone: Wait asks until the endpoint is gone on all nodes.
 func TestWait_UntilAllGone(t *testing.T) {
 	var asked atomic.Int32
 	third := node(t, 1, func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
@@ -61,7 +61,7 @@ func TestWait_UntilAllGone(t *testing.T) {
 	}
 }
 
-// TestWait_TimeoutReportsKnown: wait ends with what it knows.
+// TestWait_TimeoutReportsKnown: when the time is over, Wait reports the known state of each node.
 func TestWait_TimeoutReportsKnown(t *testing.T) {
 	refuses := httptest.NewServer(http.NotFoundHandler())
 	dead, _ := At(refuses.URL)
@@ -85,7 +85,7 @@ func TestWait_TimeoutReportsKnown(t *testing.T) {
 	}
 }
 
-// TestAt_RejectsNonProxy: at rejects what is no proxy.
+// TestAt_RejectsNonProxy: At rejects a text that is not the URL of a proxy.
 func TestAt_RejectsNonProxy(t *testing.T) {
 	for _, text := range []string{"", "10.0.0.1", "https://10.0.0.1", "http://10.0.0.1/x", "http://10.0.0.1?x", "http://"} {
 		if _, err := At(text); err == nil {
@@ -97,8 +97,8 @@ func TestAt_RejectsNonProxy(t *testing.T) {
 	}
 }
 
-// TestWait_LongerThanProbeLimits: long waits outlive the limits of probes. The server of probes cuts other
-// requests after 10 s; see web.ProbeServer.
+// TestWait_LongerThanProbeLimits: a wait may take longer than the server of probes allows for other requests, which is
+// 10 s; see web.ProbeServer.
 func TestWait_LongerThanProbeLimits(t *testing.T) {
 	s := httptest.NewUnstartedServer(gone.Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {
 		a := &inspect.Gone{Endpoint: inspect.EndpointText(q.At)}
@@ -123,8 +123,8 @@ func TestWait_LongerThanProbeLimits(t *testing.T) {
 	}
 }
 
-// TestWait_FirstQueryDoesNotWait: the first question does not wait. What a node says immediately is known, however
-// short the timeout, and however early something between ends requests that wait.
+// TestWait_FirstQueryDoesNotWait: the first query does not wait, so an immediate answer of a node is known even with a
+// short timeout, or if a middlebox ends waiting requests early.
 func TestWait_FirstQueryDoesNotWait(t *testing.T) {
 	var waits []time.Duration
 	cut := Target{Node: "cut", gone: func(ctx context.Context, q inspect.GoneQuery) (*inspect.Gone, error) {

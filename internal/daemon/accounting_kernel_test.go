@@ -20,9 +20,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestAccounting_FollowsConfiguration: accounting follows the configuration. It sets a sysctl, and the next
-// configuration without it restores the value found before. The running proxy reports the use of the connection
-// table.
+// TestAccounting_FollowsConfiguration: accounting sets a sysctl, and the next configuration without it restores the
+// previous value. The running proxy reports the use of the connection table.
 func TestAccounting_FollowsConfiguration(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -190,8 +190,8 @@ func (a *adaptive) more(count int) {
 	testenv.Eventually(a.t, "more connections", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.made >= count })
 }
 
-// TestAdaptive_FailingEndpointsAvoided: failing endpoints are avoided. An endpoint that refuses is avoided, and
-// connections to one that is silent are made to others. Both get connections again when they answer.
+// TestAdaptive_FailingEndpointsAvoided: connections avoid an endpoint that refuses or is silent, and reach it again
+// when it answers.
 func TestAdaptive_FailingEndpointsAvoided(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -266,8 +266,8 @@ func (a *adaptive) share(client *inspect.Client, at netip.AddrPort) (share float
 	return share
 }
 
-// TestAdaptive_SlowStartLeastConnections: slow start and least connections. The share of a new endpoint grows,
-// connections follow the shares, and an endpoint without open connections gets a larger share.
+// TestAdaptive_SlowStartLeastConnections: the share of a new endpoint grows, connections follow the shares, and an
+// endpoint without open connections gets a larger share.
 func TestAdaptive_SlowStartLeastConnections(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -334,9 +334,8 @@ func TestAdaptive_SlowStartLeastConnections(t *testing.T) {
 	stop()
 }
 
-// TestAdaptive_LostEntriesNoSuspects: lost entries make no suspects. Another program empties the connection table
-// while clients hold connections. Those that reach another endpoint are reset; no endpoint is avoided for that,
-// and the others go on.
+// TestAdaptive_LostEntriesNoSuspects: no endpoint becomes a suspect when another program empties the connection table
+// while clients hold connections. Connections that then reach another endpoint are reset, and the others go on.
 func TestAdaptive_LostEntriesNoSuspects(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

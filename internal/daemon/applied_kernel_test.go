@@ -121,8 +121,8 @@ func awaitClaims(t *testing.T, client *inspect.Client, what string, want func(*c
 	t.Fatalf("%s: %+v", what, c)
 }
 
-// TestStatus_LostRulesNotApplied: lost rules are not applied. Another process takes the table. While no rule of
-// the family exists, each answer of the proxy says so. In iptables mode the kernel's table is nftables', too.
+// TestStatus_LostRulesNotApplied: while another process owns the table and a family has no rules, each answer of the
+// proxy says so. In iptables mode, the table is that of nftables, too.
 func TestStatus_LostRulesNotApplied(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -145,9 +145,8 @@ func TestStatus_LostRulesNotApplied(t *testing.T) {
 	}
 }
 
-// TestRepair_EmptyTableWithoutPause: an empty table is repaired without pause. Another process flushes everything
-// again and again, in both modes. Each time, the rules return without the pause between repairs of the same
-// objects.
+// TestRepair_EmptyTableWithoutPause: rules that another process flushes repeatedly return each time without the pause
+// between repairs of the same objects, in both modes.
 func TestRepair_EmptyTableWithoutPause(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -19,9 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestARPSettings_FollowMode: ARP settings are those of the mode. Userspace mode sets them, unless its
-// configuration says not to. In a running process, the next configuration that does not need them restores the
-// values found before.
+// TestARPSettings_FollowMode: userspace mode sets the ARP settings, unless its configuration forbids it. A running
+// process restores the previous values when its next configuration does not need the settings.
 func TestARPSettings_FollowMode(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -78,8 +78,8 @@ func (a *adaptive) placed() {
 	check(a.t, os.WriteFile(filepath.Join(a.dir, "node.yaml"), []byte(node), 0o600))
 }
 
-// TestBalancing_ChangesKeepConnections: changes of balancing lose nothing. 200 connections stay open and about 400
-// per second are made while the annotations change 14 times, or 40. A packet whose evaluation meets a change of
+// TestBalancing_ChangesKeepConnections: changes of balancing break no connection. 200 connections stay open and about
+// 400 per second are made while the annotations change 14 times, or 40. A packet whose evaluation meets a change of
 // nf_tables can miss the old elements, and its connection is refused: at most one per change (docs/balancing.md).
 func TestBalancing_ChangesKeepConnections(t *testing.T) {
 	if netnstest.Rerun(t) {

@@ -20,8 +20,9 @@ func exampleObjects() service.Snapshot {
 	}}}
 }
 
-// TestDigest: the digest is that of the objects. It is the same in all releases, because the next process may be of
-// another one: if this number changes, an upgrade to this release does not stop at a Service that it does not follow.
+// TestDigest: the digest depends on a Service's objects only. It is the same in all releases, because the next process
+// may be of another one: if this number changes, an upgrade to this release does not stop at a Service that it does not
+// follow.
 func TestDigest(t *testing.T) {
 	const stable uint64 = 1319238344377200521
 	if digest := digestOf(exampleObjects()); digest != stable {

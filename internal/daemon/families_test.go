@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestUnservedFamily_Finding: unserved family is a finding as long as the Node has an InternalIP of a family that
-// is not served, whenever that begins.
+// TestUnservedFamily_Finding: the finding lasts as long as the Node has an InternalIP of a family that is not served,
+// whenever that begins.
 func TestUnservedFamily_Finding(t *testing.T) {
 	var node *service.NodeObject
 	u := &unservedFamily{
@@ -51,7 +51,7 @@ func TestUnservedFamily_Finding(t *testing.T) {
 	}
 }
 
-// TestUnservedFamily_AddedWhileServing: node that gets an unserved family while a proxy serves: the status has a
+// TestUnservedFamily_AddedWhileServing: when the Node gets an unserved family while a proxy serves, the status has a
 // finding with the reason, the node stays healthy, and the finding ends with the address.
 func TestUnservedFamily_AddedWhileServing(t *testing.T) {
 	if netnstest.Rerun(t) {

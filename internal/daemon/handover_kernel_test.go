@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestSettle_LateReplyEntryRemoved: nothing leads to settled forwarders. A reply that comes after the first look
-// at conntrack makes another entry. It must go, too, before the forwarder's address does: a client that reused its
-// port would wait in vain.
+// TestSettle_LateReplyEntryRemoved: no conntrack entry leads to settled forwarders. A reply that comes after the first
+// look at conntrack creates another entry, which must be removed before the forwarder's address: a client that reused
+// its port would wait in vain.
 func TestSettle_LateReplyEntryRemoved(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

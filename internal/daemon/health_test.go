@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestManifestFindings_Rejected: rejected manifests are a finding, until they are corrected.
+// TestManifestFindings_Rejected: rejected manifests are a finding until they are corrected.
 func TestManifestFindings_Rejected(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, port string) {
@@ -51,8 +51,7 @@ func TestManifestFindings_Rejected(t *testing.T) {
 	}
 }
 
-// TestProtection_HealthDetails: who sees details of health. At the metrics address, other hosts see details only
-// if callers are checked.
+// TestProtection_HealthDetails: at the metrics address, other hosts see details of health only if callers are checked.
 func TestProtection_HealthDetails(t *testing.T) {
 	for _, c := range []struct {
 		from    string

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestHooks_FlushKeepsConnections: flushes break no open connection. 60 open connections are busy while another
-// process flushes all rules six times, faster than they are restored. All go on. In each mode with rules, the
-// table that keeps them is there while the process runs.
+// TestHooks_FlushKeepsConnections: 60 busy connections continue while another process flushes all rules six times,
+// faster than they are restored. In each mode with rules, the table that preserves connections exists while the process
+// runs.
 func TestHooks_FlushKeepsConnections(t *testing.T) {
 	for _, mode := range testenv.Variants("nftables", "iptables") {
 		t.Run(mode, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestNodeAddresses_RejectedFile: a rejected file keeps the node of the sandbox. The addresses of the Node come
-// from its file, whatever another file contains.
+// TestNodeAddresses_RejectedFile: the sandbox takes the addresses of the Node from its file, even if another file is
+// rejected.
 func TestNodeAddresses_RejectedFile(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -15,9 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestConntrackListener_Shared: one listener for flows and balancing. The kernel announces each connection once,
-// however many parts of the process want it. The flow log and the search for failing endpoints both get what they
-// need.
+// TestConntrackListener_Shared: the flow log and outlier detection share one listener of conntrack, so the kernel
+// announces each connection once.
 func TestConntrackListener_Shared(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOthers_RemainUntilRemoved: others remain until they are removed. Servers of one kind inherit what is known,
-// and a change of the mode starts over.
+// TestOthers_RemainUntilRemoved: rules of others remain until they are removed. Servers of one kind inherit this state,
+// and a change of the mode resets it.
 func TestOthers_RemainUntilRemoved(t *testing.T) {
 	var o others
 	for i, c := range []struct {

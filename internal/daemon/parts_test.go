@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestPartMetrics_MatchCatalogue: metrics of parts are those of the catalogue. With their kinds, labels and
-// meanings, over all modes.
+// TestPartMetrics_MatchCatalogue: over all modes, the metrics of the parts have the kinds, labels and meanings of the
+// catalogue.
 func TestPartMetrics_MatchCatalogue(t *testing.T) {
 	text, err := os.ReadFile("../../observe/metrics/testdata/parts.txt")
 	check(t, err)

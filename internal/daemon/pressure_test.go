@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPressure_Finding: pressure is a finding with its culprits, those with most entries first. It never makes the
-// node unhealthy.
+// TestPressure_Finding: the finding names the Services and clients with most entries, and never makes the node
+// unhealthy.
 func TestPressure_Finding(t *testing.T) {
 	if found := pressureFindings(&conntrack.Pressure{}); found != nil {
 		t.Errorf("%+v", found)

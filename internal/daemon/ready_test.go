@@ -131,8 +131,8 @@ func readinessTest(t *testing.T, test func(l *followedLab)) {
 	})
 }
 
-// TestReadiness: a Service that the process before followed counts, as long as it is not followed and its objects are
-// the same. It does so in the process after that, too.
+// TestReadiness: a Service that the previous process followed counts as long as it is not followed and its objects are
+// the same, even after a further restart.
 func TestReadiness(t *testing.T) {
 	readinessTest(t, func(l *followedLab) {
 		l.start("a/one")
@@ -170,8 +170,8 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// TestReadiness_ChangedServiceNotCounted: no tenant holds a rollout. A Service does not count if its objects are
-// not those that the process before followed, whenever they changed.
+// TestReadiness_ChangedServiceNotCounted: no tenant can stop a rollout: a Service whose objects changed since the
+// previous process followed it does not count.
 func TestReadiness_ChangedServiceNotCounted(t *testing.T) {
 	readinessTest(t, func(l *followedLab) {
 		l.start()
@@ -191,8 +191,8 @@ func TestReadiness_ChangedServiceNotCounted(t *testing.T) {
 	})
 }
 
-// TestReadiness_AfterCrash: readiness after a crash. What a process does not follow is recorded when it is
-// noticed, and what it follows once it has settled.
+// TestReadiness_AfterCrash: a process records a Service that it does not follow immediately, and the Services that it
+// follows once they have settled, so that the record also holds after a crash.
 func TestReadiness_AfterCrash(t *testing.T) {
 	readinessTest(t, func(l *followedLab) {
 		l.start()

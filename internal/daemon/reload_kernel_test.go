@@ -28,8 +28,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestHandover_LeavesNothing: hand over leaves nothing. No server, goroutine or descriptor of a former
-// configuration survives, however often a process hands over.
+// TestHandover_LeavesNothing: no server, goroutine or descriptor of a previous configuration remains, regardless of the
+// number of reloads.
 func TestHandover_LeavesNothing(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

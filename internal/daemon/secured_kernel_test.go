@@ -30,9 +30,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelMetricsAddress_Secured: kernel secured metrics address. With security on, other hosts get metrics by
-// HTTPS and with a token that may read them; on a loopback address, and with security off, everything is as in
-// kube-proxy. A changed file decides.
+// TestKernelMetricsAddress_Secured: with security on, other hosts get metrics by HTTPS and with a token that may read
+// them; on a loopback address, and with security off, the metrics address behaves as in kube-proxy. A changed file
+// applies.
 func TestKernelMetricsAddress_Secured(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

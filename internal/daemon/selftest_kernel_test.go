@@ -101,9 +101,8 @@ func dataplaneFindings(s *inspect.Status) (all []inspect.Finding) {
 	return slices.DeleteFunc(slices.Clone(s.Findings), func(f inspect.Finding) bool { return f.Kind != "dataplane" })
 }
 
-// TestSelfTest_DroppedPacketsFound: self test finds what drops packets. In each family, the test passes; with a
-// table of another process that drops or rejects what the rules translated, there is a finding; without it, there
-// is none again. The test is not among the Services.
+// TestSelfTest_DroppedPacketsFound: in each family, the self-test passes, and there is a finding while a table of
+// another process drops or rejects translated packets. The self-test is not among the Services.
 func TestSelfTest_DroppedPacketsFound(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -141,8 +140,8 @@ func TestSelfTest_DroppedPacketsFound(t *testing.T) {
 	}
 }
 
-// TestSelfTest_PortsInUse: self test moves from ports in use. The rules follow to other ports, and a process that
-// finds the first ports free has them. Without the self-test there are no such rules, and nothing listens.
+// TestSelfTest_PortsInUse: if a port is in use, the self-test and its rules use other ports; the next process uses the
+// first ports if they are free. Without the self-test, there are no such rules, and no port is open.
 func TestSelfTest_PortsInUse(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

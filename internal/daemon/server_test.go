@@ -28,8 +28,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestServer_FailedConstructionHoldsNothing: a server that cannot be made holds nothing. Its backend has opened
-// sockets by then, and a configuration file may bring the same error again and again.
+// TestServer_FailedConstructionHoldsNothing: a server whose construction fails holds no resource. Its backend has
+// opened sockets by then, and a configuration file may cause the same error repeatedly.
 func TestServer_FailedConstructionHoldsNothing(t *testing.T) {
 	node := netnstest.New(t, "node") // the mode changes sysctls
 	o := parsed(t, "--proxy-mode=userspace", "--hostname-override=n1", "--sluice-state-dir="+t.TempDir())
@@ -86,9 +86,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestServer_ForwardersFollowConfiguration: forwarders follow the configuration. A successor's denied addresses
-// and bound for clients are applied at the forwarders that exist, from when it serves. One that cannot be made
-// changes nothing.
+// TestServer_ForwardersFollowConfiguration: a new configuration's denied addresses and limit per client apply to
+// existing forwarders, as soon as its server serves. A configuration whose server cannot be made changes nothing.
 func TestServer_ForwardersFollowConfiguration(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/setup"
 )
 
-// TestHostNames_MetricsAddress: host names of the metrics address. The configured names add to those of the node,
-// and * stands for all.
+// TestHostNames_MetricsAddress: at the metrics address, the configured host names add to those of the node, and *
+// stands for all.
 func TestHostNames_MetricsAddress(t *testing.T) {
 	machine, err := os.Hostname()
 	if err != nil {

@@ -36,8 +36,8 @@ func awaitSettings(t *testing.T, client *inspect.Client, want ...string) (status
 	return status
 }
 
-// TestSurroundings_NodeSettingsWatched: settings of the node are watched. A node that does not forward, and a
-// chain that drops, are findings while they last; chains of others are listed, and explain names them.
+// TestSurroundings_NodeSettingsWatched: a node that does not forward, and a chain that drops, are findings while they
+// last; the chains of others are listed, and explain names them.
 func TestSurroundings_NodeSettingsWatched(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -72,7 +72,7 @@ func TestSurroundings_NodeSettingsWatched(t *testing.T) {
 	stop()
 }
 
-// TestSurroundings_ModeSettingsRestored: settings of a mode are restored while the proxy serves.
+// TestSurroundings_ModeSettingsRestored: the proxy restores the sysctls of its mode while it serves.
 func TestSurroundings_ModeSettingsRestored(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

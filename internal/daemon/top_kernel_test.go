@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestTop_IPTablesMode: top in iptables mode. Connections to a Service and its endpoints, and refused packets, in
-// both variants.
+// TestTop_IPTablesMode: top shows connections to a Service and its endpoints, and refused packets, in both variants of
+// iptables.
 func TestTop_IPTablesMode(t *testing.T) {
 	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelTraces_ServiceCreated: a process exports the spans of a Service that is created, and a receiver that
-// hangs does not hold up its end.
+// TestKernelTraces_ServiceCreated: a process exports the spans of a Service that is created, and a receiver that hangs
+// does not delay its end.
 func TestKernelTraces_ServiceCreated(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestUnlanded_RecordedForNextProcess: what does not land is recorded for the next process. At once, and until it
-// lands. What the process before recorded stays until the first sync.
+// TestUnlanded_RecordedForNextProcess: Services whose objects do not land are recorded for the next process,
+// immediately and until they land. The previous process's record remains until the first sync.
 func TestUnlanded_RecordedForNextProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := unlanded{filepath.Join(t.TempDir(), "state", unlandedFile), zap.NewNop()}

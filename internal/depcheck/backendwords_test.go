@@ -27,7 +27,7 @@ var backends = []string{"dataplane/iptables/render", "dataplane/nftables/render"
 // naming matches the constants that hold such names.
 var naming = regexp.MustCompile(`^([cC]hain|[sS]et|map|table|[cC]ontainer|entries|Device)`)
 
-// TestBackendWords_NoneInCore: the core names no backend.
+// TestBackendWords_NoneInCore: the core contains no name of a backend.
 func TestBackendWords_NoneInCore(t *testing.T) {
 	names := backendNames(t)
 	files := 0
@@ -48,7 +48,7 @@ func TestBackendWords_NoneInCore(t *testing.T) {
 	}
 }
 
-// TestBackendWords_SearchFindsThem: backend words are found. The search finds what the core once had.
+// TestBackendWords_SearchFindsThem: the search finds names of backends that the core once contained.
 func TestBackendWords_SearchFindsThem(t *testing.T) {
 	names := backendNames(t)
 	for code, want := range map[string]string{

@@ -200,7 +200,7 @@ func ours(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// TestImports_LayerOrder: imports point the right way.
+// TestImports_LayerOrder: each package imports only the packages that the table of layers permits.
 func TestImports_LayerOrder(t *testing.T) {
 	pkgs := list(t)
 	if len(pkgs) < 10 {

@@ -63,8 +63,8 @@ func said(found []Mistake) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestDecode_EveryMistake: decode finds every mistake. Of every kind, in the order of their lines; what is right
-// is decoded.
+// TestDecode_EveryMistake: Decode reports errors of every kind, in the order of their lines, and decodes the valid
+// fields.
 func TestDecode_EveryMistake(t *testing.T) {
 	o, mistakes := decoded(t, `name: 5
 port: 80
@@ -97,7 +97,7 @@ one:
 	}
 }
 
-// TestDecode_Meaning: what YAML means, apart from mistakes.
+// TestDecode_Meaning: valid YAML is decoded with its meaning: anchors, merge keys, null, tags and block text.
 func TestDecode_Meaning(t *testing.T) {
 	for text, want := range map[string]outer{
 		"one: &a {port: 1, name: x}\nlist: [*a, {<<: *a, port: 2}, {name: y, <<: [{name: z}, *a], port: 3}]": {
@@ -114,7 +114,8 @@ func TestDecode_Meaning(t *testing.T) {
 	}
 }
 
-// TestDecode_YAMLVersions: words that YAML 1.1 takes for truth values are text in YAML 1.2, and with quotes.
+// TestDecode_YAMLVersions: words such as yes and off, which YAML 1.1 takes for booleans, are text in YAML 1.2, and with
+// quotes.
 func TestDecode_YAMLVersions(t *testing.T) {
 	const text = "{on: yes, name: \"off\", one: {on: !!bool yes, name: !!str on}}"
 	if o, mistakes := decoded(t, text, YAML11); mistakes != "" || !o.On || o.Name != "off" || !o.One.On || o.One.Name != "on" {
@@ -141,7 +142,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestEach: documents come one by one, each with its line, until a mistake.
+// TestEach: documents are returned one after the other, each with its line, until an error.
 func TestEach(t *testing.T) {
 	for text, want := range map[string]string{
 		"# nothing\n---\na: 1\n---\n---\nb: [\n": "3 a, line 7: not valid YAML: did not find expected node content",
@@ -167,7 +168,7 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// TestDecode_ExpansionBounded: a short text that expands without end is rejected, by aliases as by merge keys.
+// TestDecode_ExpansionBounded: a short text whose aliases or merge keys expand without end is rejected.
 func TestDecode_ExpansionBounded(t *testing.T) {
 	for name, form := range map[string]string{"aliases": "x%d: &x%d [%s]\n", "merge keys": "x%d: &x%d {<<: [%s]}\n"} {
 		bomb := "x0: &x0 {a: aaaaaaaaaa}\n"

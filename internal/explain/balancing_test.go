@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestExplain_Balancing: balancing is explained. What decides, and with what probability.
+// TestExplain_Balancing: the answer contains what decides about the endpoint, and the probabilities.
 func TestExplain_Balancing(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode     string

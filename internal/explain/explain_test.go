@@ -17,8 +17,8 @@ import (
 
 const here, elsewhere, elsewhere2 = "10.244.1.10", "10.244.2.20", "10.244.2.30"
 
-// TestExplain_AllModes asks the same in all modes. Want is the summary, and a part of one of the reasons. The
-// rules of the modes differ in what they do with a port that a ClusterIP lacks.
+// TestExplain_AllModes asks the same questions in all modes. Want is the summary, and a part of one of the reasons. The
+// modes differ in how they treat a port that a ClusterIP lacks.
 func TestExplain_AllModes(t *testing.T) {
 	ranges := made("web", here).external(false)
 	ranges.spec.SourceRanges[service.IPv4] = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}
@@ -114,8 +114,8 @@ func TestExplain_AllModes(t *testing.T) {
 	}
 }
 
-// TestExplain_UnservedAddresses: a source that knows all Services names those that list an address which no node
-// serves.
+// TestExplain_UnservedAddresses: if the source knows all Services, the answer names those that list an address which no
+// node serves.
 func TestExplain_UnservedAddresses(t *testing.T) {
 	for text, want := range map[string]string{"203.0.113.111": "k/web is headless", "192.0.2.99": "k/api is headless", "203.0.113.112": "no Service owns 203.0.113.112:81/tcp"} {
 		s := newState(NFTables, made("web", here).external(false))
@@ -129,8 +129,8 @@ func TestExplain_UnservedAddresses(t *testing.T) {
 	}
 }
 
-// TestExplain_PodsWithoutDetection: pods without detection. Without detection of local pods, a pod is a client
-// from outside for the Local policy.
+// TestExplain_PodsWithoutDetection: without detection of local pods, a pod counts as a client from outside for the
+// Local policy.
 func TestExplain_PodsWithoutDetection(t *testing.T) {
 	for _, mode := range modes {
 		s := newState(mode, made("web", elsewhere).external(true))
@@ -141,8 +141,8 @@ func TestExplain_PodsWithoutDetection(t *testing.T) {
 	}
 }
 
-// TestExplain_ModesDiffer: nftables refuses and drops what no rule translates; iptables has no rule there. IPVS
-// refuses what is for an address of its device. It cannot drop what has no endpoint.
+// TestExplain_ModesDiffer: nftables refuses or drops packets that no rule translates; iptables has no rule there. IPVS
+// refuses packets to an address of its device, and cannot drop those without an endpoint.
 func TestExplain_ModesDiffer(t *testing.T) {
 	web, internal := made("web", here), made("web", elsewhere)
 	internal.spec.InternalLocal = true
@@ -164,7 +164,7 @@ func TestExplain_ModesDiffer(t *testing.T) {
 	}
 }
 
-// TestExplain_Affinity: a client that the kernel remembers goes to one endpoint, others to all.
+// TestExplain_Affinity: a client that the kernel remembers goes to one endpoint, and others go to all.
 func TestExplain_Affinity(t *testing.T) {
 	sticky := made("web", here, elsewhere, elsewhere2)
 	sticky.spec.AffinitySeconds = 600
@@ -228,7 +228,7 @@ func (m memory) InList(f service.Family, list string, client netip.Addr) (time.D
 	return what.Left, known, err
 }
 
-// TestExplain_InvalidQuestion: a question that makes no sense is an error.
+// TestExplain_InvalidQuestion: an invalid question is an error.
 func TestExplain_InvalidQuestion(t *testing.T) {
 	four, six := netip.MustParseAddrPort("10.0.0.1:0"), netip.MustParseAddrPort("[fd00::1]:80")
 	for _, q := range []Flow{{From: four, To: six}, {From: four}, {To: six}, {From: four, To: netip.MustParseAddrPort("10.0.0.2:0")}} {
@@ -246,9 +246,8 @@ func TestExplain_InvalidQuestion(t *testing.T) {
 	}
 }
 
-// TestExplain_LocalhostNodePorts: node ports on localhost. The proxy forwards to the node port at the node's
-// address or, if node ports answer at no address of the node, to the endpoints. In a family without a forwarder
-// nobody answers.
+// TestExplain_LocalhostNodePorts: on localhost, the proxy forwards to the node port at the node's address or, if node
+// ports answer at no address of the node, to the endpoints. In a family without a forwarder, no process answers.
 func TestExplain_LocalhostNodePorts(t *testing.T) {
 	const everyEndpoint = "delivered the node 10.244.1.10:8080 0.50, 10.244.2.20:8080 0.50"
 	for name, c := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzQuestion: a question that is accepted makes sense, and survives the way to the proxy.
+// FuzzQuestion: an accepted question is valid, and the same after it was sent to the proxy.
 func FuzzQuestion(f *testing.F) {
 	f.Add("10.0.0.1", "10.96.0.10:53/udp", "")
 	f.Add("[fd00::1]:4711", "[fd00::2]:80", "cni0")

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// A packet of state NEW passes table filter every time it comes, also where a flow has no answers
-// (statsd, syslog). While no frontend is refused it meets the hooks, which are kube-proxy's, and
-// KUBE-FORWARD, whatever the number of Services; if some are, few more.
+// TestIPTRules_FilterRulesPassed: a packet of state NEW passes few rules of the filter table, independent of the number
+// of Services: the hooks, which are kube-proxy's, and KUBE-FORWARD, and few more if frontends are refused. Each packet
+// of a flow without answers (statsd, syslog) has this state.
 func TestIPTRules_FilterRulesPassed(t *testing.T) {
 	forward, output, input := iptCall{"forward", "filter", "FORWARD"}, iptCall{"output", "filter", "OUTPUT"}, iptCall{"input", "filter", "INPUT"}
 	for _, one := range []struct {

@@ -74,7 +74,7 @@ func TestIPTRules_Unknown(t *testing.T) {
 	}
 }
 
-// TestIPTRules_PacketPath follows one packet through chains of both tables. Want is its end.
+// TestIPTRules_PacketPath follows one packet through chains of both tables. Want is the end of its path.
 func TestIPTRules_PacketPath(t *testing.T) {
 	const packetFrom, packetTo = "10.0.0.1:1", "10.0.0.2:80"
 	for _, c := range []struct{ name, rules, want string }{

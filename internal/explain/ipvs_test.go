@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestIPVS asks what only IPVS mode answers so.
+// TestIPVS asks questions that only IPVS mode answers in this way.
 func TestIPVS(t *testing.T) {
 	ranges := made("web", here).external(false)
 	ranges.spec.SourceRanges[service.IPv4] = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}
@@ -53,8 +53,8 @@ func TestIPVS(t *testing.T) {
 	}
 }
 
-// TestIPVS_BoundProcess: a process that binds to an address of the node keeps it, any other has the Service's
-// address as its source.
+// TestIPVS_BoundProcess: a process that binds to an address of the node keeps it as its source; any other process has
+// the Service's address.
 func TestIPVS_BoundProcess(t *testing.T) {
 	s := newState(IPVS, made("web", elsewhere))
 	s.Facts.Detect = service.PerFamily[service.LocalDetector]{}
@@ -69,7 +69,7 @@ func TestIPVS_BoundProcess(t *testing.T) {
 	}
 }
 
-// TestIPVS_Steps: hook by hook, with the entries of sets and the virtual server.
+// TestIPVS_Steps: the steps list each hook, with the entries of sets and the virtual server.
 func TestIPVS_Steps(t *testing.T) {
 	a := explained(t, newState(IPVS, made("web", elsewhere)), "203.0.113.9 -> 172.30.0.41:80")
 	var got []string
@@ -88,8 +88,8 @@ func TestIPVS_Steps(t *testing.T) {
 	}
 }
 
-// TestIPVS_Schedulers: who can be chosen by virtual servers, with what probability. The second real server has
-// weight 0.
+// TestIPVS_Schedulers: for each scheduler, the right real servers can be chosen, with their probabilities. The second
+// real server has weight 0.
 func TestIPVS_Schedulers(t *testing.T) {
 	const reals, draining = "\n10.0.0.1:80 1\n10.0.0.3:80 1", "\n10.0.0.1:80 1\n10.0.0.2:80 0\n10.0.0.3:80 1"
 	for _, c := range []struct{ body, want string }{
@@ -162,7 +162,7 @@ func TestIPVS_OverflowMayRefuse(t *testing.T) {
 	}
 }
 
-// TestIPVS_UnknownProbabilities: an answer has no probabilities where the scheduler's state decides.
+// TestIPVS_UnknownProbabilities: an answer has no probabilities if the scheduler's state decides.
 func TestIPVS_UnknownProbabilities(t *testing.T) {
 	for scheduler, c := range map[string]struct {
 		want float64
@@ -217,7 +217,7 @@ func TestIPVSRules_RenderedSets(t *testing.T) {
 	}
 }
 
-// TestIPVSRules_UnknownObjects: what is not understood is an error, never a guess.
+// TestIPVSRules_UnknownObjects: an object that is not understood is an error, never a guess.
 func TestIPVSRules_UnknownObjects(t *testing.T) {
 	set := dataplane.Object{ID: ipvsrender.SetID("KUBE-A"), Body: "hash:ip,port inet"}
 	for name, o := range map[string]dataplane.Object{

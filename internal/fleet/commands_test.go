@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
-// TestWait_Service: wait for a Service.
+// TestWait_Service: wait ends when enough nodes have applied the Service, and names the others at the timeout.
 func TestWait_Service(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[3].detail = func(d *inspect.ServiceDetail) { d.State = state.Pending }
@@ -42,8 +42,8 @@ func TestWait_Service(t *testing.T) {
 	}
 }
 
-// TestWait_NewEndpoints: wait sees new endpoints. Nodes that apply what they know, but do not know the newest
-// endpoints, do not count.
+// TestWait_NewEndpoints: wait does not count nodes that have applied all they know, but do not know the newest
+// endpoints.
 func TestWait_NewEndpoints(t *testing.T) {
 	s := newStand(t, 2)
 	slice := webSlice("10.244.0.1", "10.244.0.2", "10.244.0.3")
@@ -60,7 +60,7 @@ func TestWait_NewEndpoints(t *testing.T) {
 	}
 }
 
-// TestWait_EndpointGone: wait until an endpoint is gone.
+// TestWait_EndpointGone: wait --gone ends when all nodes report that the endpoint is gone.
 func TestWait_EndpointGone(t *testing.T) {
 	s := newStand(t, 3)
 	s.nodes[0].gone, s.nodes[1].gone = true, true
@@ -81,7 +81,7 @@ func TestWait_EndpointGone(t *testing.T) {
 	wants(t, out, "node-0002   unreachable", "no pod of Sluice")
 }
 
-// TestDiff: diff shows what differs.
+// TestDiff: diff shows the differences between two nodes.
 func TestDiff(t *testing.T) {
 	s := newStand(t, 3)
 	s.nodes[1].detail = func(d *inspect.ServiceDetail) { d.State, d.Endpoints = state.Pending, 1 }
@@ -101,7 +101,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestTop_Sums: top adds up.
+// TestTop_Sums: top adds the numbers of all nodes.
 func TestTop_Sums(t *testing.T) {
 	s := newStand(t, 2)
 	s.nodes[0].items = []inspect.TopItem{{Namespace: "a", Name: "x", Connections: 3}, {Namespace: "a", Name: "y", Connections: 4}}
@@ -119,7 +119,7 @@ func TestTop_Sums(t *testing.T) {
 	wants(t, out, "a           y      4 ", "1 of 2 nodes did not answer")
 }
 
-// TestExplain_AsksNodeWithPod: explain asks the node of the pod.
+// TestExplain_AsksNodeWithPod: explain queries the node on which the pod runs.
 func TestExplain_AsksNodeWithPod(t *testing.T) {
 	s := newStand(t, 2)
 	client := &corev1.Pod{
@@ -152,8 +152,8 @@ func TestExplain_AsksNodeWithPod(t *testing.T) {
 	}
 }
 
-// TestExplain_UnservedServices: explain names Services that no node serves. Proxies do not watch headless
-// Services, so the API server is asked.
+// TestExplain_UnservedServices: explain names Services that no node serves. Proxies do not watch headless Services, so
+// it queries the API server.
 func TestExplain_UnservedServices(t *testing.T) {
 	s := newStand(t, 1)
 	s.api.Set(apitest.Pods, &corev1.Pod{
@@ -183,7 +183,7 @@ func TestExplain_UnservedServices(t *testing.T) {
 	}
 }
 
-// TestCommands_OtherInvalidArguments: wrong command lines of the other commands.
+// TestCommands_OtherInvalidArguments: the other commands reject invalid arguments with a usage error.
 func TestCommands_OtherInvalidArguments(t *testing.T) {
 	s := newStand(t, 1)
 	for words, want := range map[string]string{
@@ -206,7 +206,7 @@ func TestCommands_OtherInvalidArguments(t *testing.T) {
 	}
 }
 
-// TestCommands_Interrupted: an interrupt ends the questions.
+// TestCommands_Interrupted: an interrupt ends the queries, and nodes without an answer are listed.
 func TestCommands_Interrupted(t *testing.T) {
 	s := newStand(t, 20)
 	for _, n := range s.nodes {
@@ -225,8 +225,7 @@ func TestCommands_Interrupted(t *testing.T) {
 	}
 }
 
-// TestReports_AreLists: reports are lists. The formats of kubectl see the nodes of a report as the items of a
-// list.
+// TestReports_AreLists: the formats of kubectl treat the nodes of a report as the items of a list.
 func TestReports_AreLists(t *testing.T) {
 	s := newStand(t, 3)
 	for format, want := range map[string]string{
@@ -244,8 +243,8 @@ func TestReports_AreLists(t *testing.T) {
 	}
 }
 
-// TestReports_EmptyList: an empty list is one sentence on standard error. Nodes that did not answer remain in the
-// output.
+// TestReports_EmptyList: for an empty list, one sentence is printed on standard error. Nodes that did not answer remain
+// in the output.
 func TestReports_EmptyList(t *testing.T) {
 	s := newStand(t, 2)
 	for words, want := range map[string]string{

@@ -32,7 +32,7 @@ func wants(t *testing.T, text string, all ...string) {
 	}
 }
 
-// TestStatus_ProblemsFirst: status shows problems first.
+// TestStatus_ProblemsFirst: status lists nodes with problems first.
 func TestStatus_ProblemsFirst(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[1].status = func(s *inspect.Status) {
@@ -59,8 +59,8 @@ func TestStatus_ProblemsFirst(t *testing.T) {
 	wants(t, out, "OLDEST", "90.0s")
 }
 
-// TestStatus_CountsLikeNodes: status counts as the nodes do. A Service is pending or held, however many domains it
-// is in.
+// TestStatus_CountsLikeNodes: status counts as the nodes do: a Service is pending or held once, regardless of its
+// domains.
 func TestStatus_CountsLikeNodes(t *testing.T) {
 	s := newStand(t, 1)
 	s.nodes[0].status = func(s *inspect.Status) {
@@ -73,7 +73,7 @@ func TestStatus_CountsLikeNodes(t *testing.T) {
 	}
 }
 
-// TestStatus_OtherConfigurations: status names other configurations.
+// TestStatus_OtherConfigurations: status names nodes with another configuration than most.
 func TestStatus_OtherConfigurations(t *testing.T) {
 	s := newStand(t, 4)
 	s.nodes[2].status = func(s *inspect.Status) { s.ConfigurationHash = "ba9876543210" }
@@ -90,7 +90,7 @@ func TestStatus_OtherConfigurations(t *testing.T) {
 	wants(t, out, "configurationHash", "0123456789ab   ba9876543210")
 }
 
-// TestCommands_NodesWithoutAnswer: nodes without answer are named.
+// TestCommands_NodesWithoutAnswer: nodes without an answer are named, with the reason.
 func TestCommands_NodesWithoutAnswer(t *testing.T) {
 	s := newStand(t, 5)
 	s.api.Remove(apitest.Pods, "kube-system", "sluice-node-0001")
@@ -111,7 +111,7 @@ func TestCommands_NodesWithoutAnswer(t *testing.T) {
 	wants(t, out, "nodes without a pod of Sluice are not known", "no right", "4 of 4 nodes did not answer", "is forbidden")
 }
 
-// TestWhere_Reasons: where says why not.
+// TestWhere_Reasons: where lists the nodes that have not applied a Service, with the reasons.
 func TestWhere_Reasons(t *testing.T) {
 	s := newStand(t, 6)
 	old, _ := reduce.Policy{}.EndpointSlice(webSlice("10.244.0.1"))
@@ -144,7 +144,7 @@ func TestWhere_Reasons(t *testing.T) {
 	wants(t, out, "applied on 3 of 6", "node-0000", "nodes that are behind are not known")
 }
 
-// TestCommands_InvalidArguments: wrong command lines.
+// TestCommands_InvalidArguments: invalid arguments are rejected with an error that describes the valid ones.
 func TestCommands_InvalidArguments(t *testing.T) {
 	s := newStand(t, 1)
 	for words, want := range map[string]string{

@@ -67,7 +67,7 @@ func (s *stand) observe(t *testing.T, until []string, words ...string) string {
 	return to.text.String()
 }
 
-// TestObserve_MergesNodes: observe merges nodes.
+// TestObserve_MergesNodes: observe merges the records of the nodes, up to a limit of nodes.
 func TestObserve_MergesNodes(t *testing.T) {
 	s := newStand(t, 70)
 	for i, n := range s.nodes {
@@ -90,8 +90,7 @@ func TestObserve_MergesNodes(t *testing.T) {
 	}
 }
 
-// TestObserve_ReplacedPods: observe follows replaced pods. A stream that ended is opened again, on the pod that
-// the node has then.
+// TestObserve_ReplacedPods: observe opens a stream that ended again, on the pod that the node has then.
 func TestObserve_ReplacedPods(t *testing.T) {
 	s := newStand(t, 1)
 	s.nodes[0].stream = func(context.Context, func(*inspect.FlowEvent) error) error {
@@ -110,7 +109,7 @@ func TestObserve_ReplacedPods(t *testing.T) {
 	wants(t, out, "node-0000: the proxy ended the stream; records are missing; next attempt in 1s", "shop/after")
 }
 
-// TestObserve_WithoutNodes: observe ends without nodes.
+// TestObserve_WithoutNodes: observe ends if no node can be observed.
 func TestObserve_WithoutNodes(t *testing.T) {
 	s := newStand(t, 2)
 	for _, n := range s.nodes {

@@ -67,8 +67,8 @@ func get(t *testing.T, address string, header ...string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// TestPage_OnlyUserCanAsk: only the user can ask. Other users of the host do not know the secret, and pages of
-// other sites are rejected.
+// TestPage_OnlyUserCanAsk: only the user can query the page: other users of the host do not know the secret, and pages
+// of other sites are rejected.
 func TestPage_OnlyUserCanAsk(t *testing.T) {
 	server, secret := servedPage(t, newStand(t, 1))
 	if len(secret) < 22 {
@@ -117,7 +117,7 @@ func overviewAfter(t *testing.T, at string, round int) pageState {
 	return pageState{}
 }
 
-// TestPage_GroupsProblems: page groups problems.
+// TestPage_GroupsProblems: the page groups the problems of nodes by Service.
 func TestPage_GroupsProblems(t *testing.T) {
 	s := newStand(t, 30)
 	for _, n := range s.nodes[3:28] {
@@ -149,8 +149,8 @@ func TestPage_GroupsProblems(t *testing.T) {
 	}
 }
 
-// TestPage_RoundsTakeTurns: rounds take turns. Pages that ask for a round all the time, and questions about a
-// Service, ask each node once at a time.
+// TestPage_RoundsTakeTurns: pages that request a round all the time, and queries about a Service, query each node once
+// at a time.
 func TestPage_RoundsTakeTurns(t *testing.T) {
 	s := newStand(t, 3)
 	var at, most, rounds atomic.Int32
@@ -178,8 +178,8 @@ func TestPage_RoundsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestBrowse_SecretInFile: the browser gets a file. The arguments of the browser do not contain the secret, and
-// only this user can read the file.
+// TestBrowse_SecretInFile: the secret is in a file that only this user can read, and not in the arguments of the
+// browser.
 func TestBrowse_SecretInFile(t *testing.T) {
 	bin, out := t.TempDir(), filepath.Join(t.TempDir(), "got")
 	script := fmt.Sprintf("#!/bin/sh\necho \"$1\" > %s.tmp\nmv %s.tmp %s\n", out, out, out)

@@ -22,8 +22,8 @@ func proxyAllBut(s *stand, without string) func(namespace, pod string) http.Hand
 	}
 }
 
-// TestCommands_OneRequestPerNode: one request per node. A whole answer costs one request to each node, of which
-// only so many run at a time, and two lists.
+// TestCommands_OneRequestPerNode: an answer about all nodes costs one request to each node, of which a limited number
+// run at a time, and two lists.
 func TestCommands_OneRequestPerNode(t *testing.T) {
 	const nodes, parallel = 200, 4
 	for _, words := range [][]string{{"status"}, {"where", "svc/web"}} {
@@ -53,7 +53,7 @@ func TestCommands_OneRequestPerNode(t *testing.T) {
 	}
 }
 
-// BenchmarkScale measures a whole answer of 2,000 nodes. All nodes are in this process, with the API server.
+// BenchmarkScale measures an answer about 2,000 nodes. All nodes are in this process, with the API server.
 func BenchmarkScale(b *testing.B) {
 	s := newStand(b, 2000)
 	for _, n := range s.nodes {

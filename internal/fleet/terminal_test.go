@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/terminaltest"
 )
 
-// TestTerminal_NodesCannotForgeOutput: nodes cannot forge output. A compromised node can neither move the cursor
-// of the terminal of a person who asks all nodes, nor add rows about other nodes.
+// TestTerminal_NodesCannotForgeOutput: a compromised node can neither move the cursor of the user's terminal nor add
+// rows about other nodes.
 func TestTerminal_NodesCannotForgeOutput(t *testing.T) {
 	outputs := func(text string) (all map[string]string) {
 		s, all := newStand(t, 2), map[string]string{}

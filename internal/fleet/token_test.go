@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
-// With the ServiceAccount, each proxy is asked over HTTPS, with one token per command and no other credentials.
+// TestTokens_OnePerCommand: with the ServiceAccount, each proxy is queried over HTTPS, with one token per command and
+// no other credentials.
 func TestTokens_OnePerCommand(t *testing.T) {
 	s := newStand(t, 3)
 	for i, n := range s.nodes {
@@ -44,7 +45,8 @@ func TestTokens_OnePerCommand(t *testing.T) {
 	}
 }
 
-// Without the permission to request a token, proxies without authentication answer, and the output says why others do not.
+// TestTokens_ForbiddenUsesPlainHTTP: without the permission to request a token, proxies without authentication answer,
+// and the output gives the reason why others do not.
 func TestTokens_ForbiddenUsesPlainHTTP(t *testing.T) {
 	s := newStand(t, 2)
 	s.api.Reject(apitest.Token, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, account, nil))

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// TestConnections_Pages: connections come in pages, which the client puts together, and filters select.
+// TestConnections_Pages: the client joins the pages of connections, and filters select connections.
 func TestConnections_Pages(t *testing.T) {
 	const many = 2*ConnectionsMax + 5
 	ctx, c := t.Context(), served(t, &stand{connections: many})
@@ -55,7 +55,7 @@ func TestConnections_Pages(t *testing.T) {
 	}
 }
 
-// TestTracked_Print: tracked connections are printed.
+// TestTracked_Print: tracked connections are printed as a table with their state.
 func TestTracked_Print(t *testing.T) {
 	at := netip.MustParseAddrPort
 	l := ConnectionList{Items: []Connection{
@@ -86,7 +86,7 @@ tcp        192.0.2.7:40313   shop/web:http   10.96.0.12:80   10.244.1.22:8080   
 	}
 }
 
-// TestConnections_Print: connections are printed.
+// TestConnections_Print: relayed connections are printed as a table with their bytes and age.
 func TestConnections_Print(t *testing.T) {
 	now := time.Now()
 	l := ConnectionList{Now: now, Items: []Connection{

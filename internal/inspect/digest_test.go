@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestDigest_APIContent: digest is of what the API says.
+// TestDigest_APIContent: the digest depends only on the content from the API, not on its order, observations or denied
+// frontends.
 func TestDigest_APIContent(t *testing.T) {
 	made := func(change func(*service.Snapshot)) string {
 		s := service.Snapshot{

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/doctest"
 )
 
-// TestExposure_Reference: the page lists each path as the table in code has it.
+// TestExposure_Reference compares the table in docs/security.md with the paths in code.
 func TestExposure_Reference(t *testing.T) {
 	var rows [][]string
 	for _, e := range Exposures {
@@ -32,8 +32,8 @@ func TestExposure_Reference(t *testing.T) {
 	doctest.Generated(t, "../../docs/security.md", "exposures", doctest.Table([]string{"Path", "Shows", "Answered to"}, rows))
 }
 
-// TestExposure_EveryPath asks each path of the API, with each kind of list, from another host: without checks of
-// callers, and with them. Nothing that has addresses of clients is for the whole network.
+// TestExposure_EveryPath requests each path of the API, with each kind of list, from another host, with and without
+// checks of callers. No answer with addresses of clients is for the whole network.
 func TestExposure_EveryPath(t *testing.T) {
 	ended := make(chan struct{}) // no stream lasts
 	close(ended)
@@ -166,8 +166,8 @@ func (m *marked) Explain(context.Context, explain.Flow) (*explain.Answer, error)
 	return &a, m.fail
 }
 
-// TestExposure_TextsHiddenFromNetwork asks each path of the API for answers in which each text is marked. Everyone
-// on the network sees those of toAll only. Authorized callers and clients on the node see all.
+// TestExposure_TextsHiddenFromNetwork requests each path of the API for answers in which each text is marked. Every
+// host on the network sees only those in toAll; authorized callers and clients on the node see all.
 func TestExposure_TextsHiddenFromNetwork(t *testing.T) {
 	public, of := map[string]bool{}, ""
 	for _, word := range toAll {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// TestObserve: the stream goes on until the client ends, and only begins without an error.
+// TestObserve: the stream continues until the client ends it, and begins only if there is no error.
 func TestObserve(t *testing.T) {
 	c := served(t, &stand{services: 1})
 	q, err := ParseFlowQuery("10.0.0.7", []string{"refused", "dropped"})

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/terminal"
 )
 
-// FuzzRequest sends any bytes to the local socket's handler. Each answer has a known status,
-// the headers by which a client knows the proxy, valid JSON and a bounded size.
+// FuzzRequest sends any bytes to the local socket's handler. Each answer has a known status, the headers by which a
+// client recognizes the proxy, valid JSON and a limited size.
 func FuzzRequest(f *testing.F) {
 	for _, line := range []string{
 		"GET /" + Version + "/status HTTP/1.1\r\nHost: sluice\r\n\r\n",
@@ -53,8 +53,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzAnswer reads any bytes as the answer of a proxy, which may be of another release or no
-// proxy at all, and prints them.
+// FuzzAnswer reads any bytes as the answer of a proxy, which may be of another release or no proxy at all, and prints
+// them.
 func FuzzAnswer(f *testing.F) {
 	f.Add(`{"node":"n1","items":[{"namespace":"ns","name":"web","ports":[{"port":80}],"state":"applied"}]}`)
 	f.Add(`{"ports":[{}]}`)

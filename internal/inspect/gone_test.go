@@ -38,8 +38,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestHandler_GoneHasOwnPlaces: questions about endpoints leave room for others. They wait, and have their own
-// places.
+// TestHandler_GoneHasOwnPlaces: waiting queries about endpoints leave room for other queries, because they have their
+// own places.
 func TestHandler_GoneHasOwnPlaces(t *testing.T) {
 	h := Handler("v1", &stand{services: 1})
 	ask := func(path string) *httptest.ResponseRecorder {

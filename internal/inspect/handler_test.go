@@ -226,7 +226,7 @@ func TestClient_Failures(t *testing.T) {
 	}
 }
 
-// TestClient_RepeatsOnce: a question is repeated once. A proxy that has just started gets a second chance.
+// TestClient_RepeatsOnce: the client repeats a failed query once, because the proxy may have just started.
 func TestClient_RepeatsOnce(t *testing.T) {
 	asked := 0
 	h := Handler("v1", &stand{services: 1})
@@ -241,7 +241,7 @@ func TestClient_RepeatsOnce(t *testing.T) {
 	}
 }
 
-// TestHandler_TooManyQuestions: no more questions than there is room for. Those beyond get an answer that says so.
+// TestHandler_TooManyQuestions: queries beyond the limit get an answer that asks to retry later.
 func TestHandler_TooManyQuestions(t *testing.T) {
 	s := &stand{hold: make(chan struct{})}
 	h := Handler("v1", s)

@@ -97,7 +97,7 @@ func TestOutput_Formats(t *testing.T) {
 	}
 }
 
-// TestWatch_PrintsChanges: watch prints what changes. What stays as it is is not printed again.
+// TestWatch_PrintsChanges: a watch prints changed, new and deleted rows, and no unchanged row again.
 func TestWatch_PrintsChanges(t *testing.T) {
 	for _, c := range []struct {
 		format string
@@ -138,7 +138,7 @@ func TestWatch_PrintsChanges(t *testing.T) {
 	}
 }
 
-// TestWatch_OneAnswer: watch of one answer. It is printed again when more than the time changes.
+// TestWatch_OneAnswer: a watch prints a single answer again only if more than the time changed.
 func TestWatch_OneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -167,7 +167,7 @@ type uptime struct {
 
 func (u *uptime) Print(to *terminal.Page) { to.Say("up %s\n", u.up) }
 
-// TestWatch_ComparesShownFields: watch compares what is shown. Fields without a column may tick, and so may ages.
+// TestWatch_ComparesShownFields: a watch ignores changes of ages and of fields without a column.
 func TestWatch_ComparesShownFields(t *testing.T) {
 	for _, rows := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestWatch_ComparesShownFields(t *testing.T) {
 	}
 }
 
-// TestWatch_Events: watch of events. Only new events are printed, and nothing about those that are forgotten.
+// TestWatch_Events: a watch of events prints new events only, and nothing about forgotten ones.
 func TestWatch_Events(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -212,7 +212,7 @@ func TestWatch_Events(t *testing.T) {
 	})
 }
 
-// TestWatch_EmptyList: watch of an empty list. The head comes with the first row.
+// TestWatch_EmptyList: a watch of an empty list prints the header with the first row.
 func TestWatch_EmptyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -235,7 +235,7 @@ func TestWatch_EmptyList(t *testing.T) {
 	})
 }
 
-// TestEvents_Namespace: events of a namespace.
+// TestEvents_Namespace: a namespace selects its events.
 func TestEvents_Namespace(t *testing.T) {
 	client := served(t, &stand{})
 	all, err := client.Events(t.Context(), "")

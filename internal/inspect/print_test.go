@@ -15,7 +15,7 @@ var printedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func number(n int64) *int64 { return &n }
 
-// TestStatus_Problems: status says what is wrong.
+// TestStatus_Problems: the status shows failures of the source, quarantined Services, write errors and findings.
 func TestStatus_Problems(t *testing.T) {
 	var out terminal.Page
 	s := Status{
@@ -40,7 +40,7 @@ func TestStatus_Problems(t *testing.T) {
 	}
 }
 
-// TestServiceDetail_QuarantineAndTimeline: detail shows quarantine and timeline.
+// TestServiceDetail_QuarantineAndTimeline: the detail of a Service shows its quarantine and its timeline.
 func TestServiceDetail_QuarantineAndTimeline(t *testing.T) {
 	var out terminal.Page
 	d := ServiceDetail{
@@ -73,7 +73,7 @@ func TestServiceDetail_QuarantineAndTimeline(t *testing.T) {
 	}
 }
 
-// TestEndpointList_Decision: endpoints show what decided.
+// TestEndpointList_Decision: the list of endpoints shows for each one whether and why it was chosen.
 func TestEndpointList_Decision(t *testing.T) {
 	var out terminal.Page
 	l := EndpointList{Namespace: "a", Name: "b", Node: "n1", Ports: []EndpointPort{
@@ -103,8 +103,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestStatus_RejectedFileSource: source of a rejected file. While a file is rejected, the source is not in sync,
-// although it is read.
+// TestStatus_RejectedFileSource: while a file is rejected, the source is shown as read, but not as in sync.
 func TestStatus_RejectedFileSource(t *testing.T) {
 	finding := func(kind, about string) Finding { return Finding{Finding: state.Finding{Kind: kind, About: about}} }
 	s := Status{Now: printedAt, Feed: Feed{From: "manifests", Synced: printedAt.Add(-90 * time.Second)}}
@@ -117,7 +116,7 @@ func TestStatus_RejectedFileSource(t *testing.T) {
 	}
 }
 
-// TestStatus_SelfTest: self test names what it tests. It says nothing about pods.
+// TestStatus_SelfTest: the status shows that the self-test covers the loopback of this node only.
 func TestStatus_SelfTest(t *testing.T) {
 	s := Status{Now: printedAt, SelfTest: []SelfTest{{Family: "IPv4", Passed: true, At: printedAt.Add(-time.Second)}, {Family: "IPv6", At: printedAt.Add(-time.Minute)}}}
 	expectLine(t, &s, "Self-test:   loopback of this node: IPv4 passed 1s ago, IPv6 FAILED 60s ago\n")
@@ -134,8 +133,8 @@ func expectLine(t *testing.T, s *Status, want string) {
 	}
 }
 
-// TestStatus_Unapplied: unapplied reads the states. The numbers of the domains do not show a Service that is too
-// large, parked or shadowed.
+// TestStatus_Unapplied: the summary of unapplied Services uses their states, because the numbers of the domains do not
+// include a Service that is too large, parked or shadowed.
 func TestStatus_Unapplied(t *testing.T) {
 	status := func(change func(*Status)) string {
 		s := Status{Services: 5, States: &state.Counts{Applied: 5}, Domains: []Domain{{Name: "d4", Open: true, Applied: 5}}}

@@ -23,7 +23,7 @@ func remote(t *testing.T, to http.Handler) *Client {
 	return NewRemoteClient("n1", base, http.DefaultTransport)
 }
 
-// TestRemote_ReducedAnswers: other hosts are answered less.
+// TestRemote_ReducedAnswers: other hosts get reduced answers: no connections and no dump.
 func TestRemote_ReducedAnswers(t *testing.T) {
 	c := remote(t, Remote("v1", &stand{services: 2}, false))
 	if s, err := c.Status(t.Context()); err != nil || s.Node != "n1" {
@@ -43,8 +43,8 @@ func TestRemote_ReducedAnswers(t *testing.T) {
 	}
 }
 
-// TestRemote_FlowRecords: records for other hosts. They are disabled unless the configuration allows them, and
-// some streams are left for the local socket.
+// TestRemote_FlowRecords: other hosts get records of connections only if the configuration allows it, and leave some
+// streams for the local socket.
 func TestRemote_FlowRecords(t *testing.T) {
 	none := func(*FlowEvent) error { return nil }
 	c := remote(t, Remote("v1", &stand{}, false))
@@ -71,7 +71,7 @@ func TestRemote_FlowRecords(t *testing.T) {
 	}
 }
 
-// TestServiceDetail_Brief: brief leaves out objects.
+// TestServiceDetail_Brief: a brief detail omits the objects and counts them.
 func TestServiceDetail_Brief(t *testing.T) {
 	d := ServiceDetail{Domains: []ServiceDomain{{Objects: make([]Object, 3), Omitted: 4}}}
 	d.brief()
@@ -80,7 +80,7 @@ func TestServiceDetail_Brief(t *testing.T) {
 	}
 }
 
-// TestClient_ForeignAnswers: an API server answers for a proxy that it does not reach.
+// TestClient_ForeignAnswers: the error of an API server that does not reach the proxy is passed on.
 func TestClient_ForeignAnswers(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"kind":"Status","message":"error trying to reach service: refused"}`: "error trying to reach service: refused",
@@ -96,7 +96,7 @@ func TestClient_ForeignAnswers(t *testing.T) {
 	}
 }
 
-// TestMergeTop: merge top adds up.
+// TestMergeTop: MergeTop adds the numbers of all lists.
 func TestMergeTop(t *testing.T) {
 	now := time.Now()
 	q := &TopQuery{Kind: "services"}

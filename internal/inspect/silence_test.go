@@ -58,8 +58,8 @@ func mute(t *testing.T) (socket string, pid int) {
 	return socket, cmd.Process.Pid
 }
 
-// TestClient_SilentProxy: a silent proxy is named. Every question ends, and the error says which process does not
-// answer, in which state it is, and that its rules remain.
+// TestClient_SilentProxy: every query to a silent proxy ends, and the error names the process, its state, and that its
+// rules remain.
 func TestClient_SilentProxy(t *testing.T) {
 	socket, pid := mute(t)
 	c := NewClient(socket)
@@ -115,7 +115,8 @@ func TestClient_SilentProxy(t *testing.T) {
 	}
 }
 
-// TestClient_AnswerStops: an answer that stops ends with the same error, and a slow reader is no silence.
+// TestClient_AnswerStops: an answer that stops ends with the same error as no answer, and a slow reader does not count
+// as silence.
 func TestClient_AnswerStops(t *testing.T) {
 	hang := make(chan struct{})
 	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -141,7 +142,8 @@ func TestClient_AnswerStops(t *testing.T) {
 	}
 }
 
-// TestClient_QueueFull: a queue that is full. A stopped process takes no more connections at some time.
+// TestClient_QueueFull: a stopped process, which accepts no further connections once its queue is full, is reported as
+// silent.
 func TestClient_QueueFull(t *testing.T) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -162,8 +164,8 @@ func TestClient_QueueFull(t *testing.T) {
 	}
 }
 
-// TestClient_AllInOneQuestion: all is one question. What is known of all Services is one answer, which leaves out
-// those that went meanwhile.
+// TestClient_AllInOneQuestion: the endpoints or details of all Services are one query, whose answer omits Services that
+// were removed meanwhile.
 func TestClient_AllInOneQuestion(t *testing.T) {
 	var asked []string
 	h := Handler("v1", &stand{services: 1000}) // which knows the details of the first only
@@ -187,8 +189,8 @@ func TestClient_AllInOneQuestion(t *testing.T) {
 	}
 }
 
-// TestClient_RepeatSharesLimit: a repeated question has one limit. A proxy that is not ready, and then hangs, is
-// named after the client's patience.
+// TestClient_RepeatSharesLimit: a query and its repetition share one time limit: a proxy that is not ready, and then
+// hangs, is named after the client's patience.
 func TestClient_RepeatSharesLimit(t *testing.T) {
 	hang := make(chan struct{})
 	var asked atomic.Int32

@@ -84,7 +84,7 @@ func TestTopList_Print(t *testing.T) {
 	}
 }
 
-// TestTopList_UnknownBytesNotInJSON: unknown bytes are not in JSON. 0 says that no bytes were sent.
+// TestTopList_UnknownBytesNotInJSON: JSON omits unknown bytes, because 0 means that no bytes were sent.
 func TestTopList_UnknownBytesNotInJSON(t *testing.T) {
 	for item, known := range map[TopItem]bool{{Name: "a"}: true, {Name: "b", Connections: 3}: false, {Name: "c", Connections: 3, BytesIn: 7}: true} {
 		text, err := json.Marshal(TopList{Items: []TopItem{item}})

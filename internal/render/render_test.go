@@ -51,8 +51,8 @@ func facts() *service.NodeFacts {
 	return facts
 }
 
-// TestObjects_OlderServiceWinsSharedFrontend: the older Service has what both claim, in whatever order they are
-// filed.
+// TestObjects_OlderServiceWinsSharedFrontend: the older Service gets a frontend that two Services claim, regardless of
+// the order in which they are filed.
 func TestObjects_OlderServiceWinsSharedFrontend(t *testing.T) {
 	elements := Objects(nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), nil, Views(rivals("a", "old"), facts()), facts())
 	text, err := nftrender.Text(service.IPv4, elements)
@@ -92,8 +92,8 @@ func TestObjects_OlderServiceWinsSharedFrontend(t *testing.T) {
 	}
 }
 
-// TestObjects_EqualInputsEqualOutput: equal pictures give equal objects. Neither the order in which objects were
-// filed nor the walk over a map shows.
+// TestObjects_EqualInputsEqualOutput: equal inputs give equal objects, regardless of the order of the inputs and of
+// walks over maps.
 func TestObjects_EqualInputsEqualOutput(t *testing.T) {
 	picture := func() []dataplane.Object {
 		return Objects(nftrender.NewRenderer(service.IPv4, nftrender.Options{}), nil, Views(rivals("a", "old", "b", "c"), facts()), facts())

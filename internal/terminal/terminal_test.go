@@ -30,7 +30,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestJSON_PreservesValue: JSON keeps its value. The escapes are those of JSON.
+// TestJSON_PreservesValue: JSON escapes what is not printable and keeps the value.
 func TestJSON_PreservesValue(t *testing.T) {
 	text := "\x7f\u009b\u202e\U000e0041é" + terminaltest.Hostile
 	made, err := json.Marshal(text)
@@ -43,7 +43,7 @@ func TestJSON_PreservesValue(t *testing.T) {
 	}
 }
 
-// TestYAML_PreservesValue: YAML keeps its value, also with characters that YAML does not allow as they are.
+// TestYAML_PreservesValue: YAML keeps the value, also with characters that YAML allows only in escapes.
 func TestYAML_PreservesValue(t *testing.T) {
 	want := map[string]string{"text": "\x7f\u0080\u0085\u009b\u2028\u202e\ufeff\ufffe\U000e0041é" + terminaltest.Hostile}
 	made, err := YAML(want)
@@ -56,7 +56,7 @@ func TestYAML_PreservesValue(t *testing.T) {
 	}
 }
 
-// TestClean_ReachesAllFields: clean reaches all fields.
+// TestClean_ReachesAllFields: Clean cleans the texts in all fields.
 func TestClean_ReachesAllFields(t *testing.T) {
 	type inner struct{ S string }
 	type answer struct {

@@ -9,7 +9,7 @@ import (
 	nfttrace "github.com/sluice-proxy/sluice/dataplane/nftables/trace"
 )
 
-// TestNameCulprits: culprits are named. The rule that drops a packet is the one line that a trace exists for.
+// TestNameCulprits: the rule that drops a packet is named, which is the main purpose of a trace.
 func TestNameCulprits(t *testing.T) {
 	const listed = `table inet fw {
 	chain out { # handle 1

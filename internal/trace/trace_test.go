@@ -37,7 +37,7 @@ func outcome(v explain.Verdict, to string, masqueraded bool) explain.Outcome {
 	return explain.Outcome{Verdict: v, To: to, Masqueraded: masqueraded}
 }
 
-// TestCompare compares one packet with predictions. An empty pattern stands for no difference.
+// TestCompare compares one packet with predictions. An empty pattern means no difference.
 func TestCompare(t *testing.T) {
 	sent := packet(client, clusterIP, client, endpoint)
 	older := sent
@@ -97,7 +97,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestAnswer_Print: packets that differ in the client's port alone are one path.
+// TestAnswer_Print: packets that differ only in the client's port are printed as one path.
 func TestAnswer_Print(t *testing.T) {
 	accepted := nfttrace.Step{Hook: "forward", Table: firewall, Chain: "filter_FORWARD", Verdict: "jump a", Rule: 2, Handle: 9, Text: "jump a"}
 	second := packet("10.0.0.1:1001", clusterIP, "10.0.0.1:1001", endpoint, accepted, dropped())

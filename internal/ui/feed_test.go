@@ -86,7 +86,7 @@ func answer(t testing.TB, f *feed, epoch string, since uint64) (c Changes, names
 	return c, names
 }
 
-// TestFeed_SendsOnlyChanges: a page is sent what has changed.
+// TestFeed_SendsOnlyChanges: the feed sends a page only the changes since its last answer.
 func TestFeed_SendsOnlyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fake{}
@@ -140,7 +140,7 @@ func TestFeed_SendsOnlyChanges(t *testing.T) {
 	})
 }
 
-// TestFeed_InterruptedWalkRemovesNothing: a walk that was cut short removes nothing.
+// TestFeed_InterruptedWalkRemovesNothing: an interrupted walk over the Services removes none from the page.
 func TestFeed_InterruptedWalkRemovesNothing(t *testing.T) {
 	source := &fake{}
 	source.fill(10)
@@ -156,7 +156,7 @@ func TestFeed_InterruptedWalkRemovesNothing(t *testing.T) {
 	f.idle.Stop()
 }
 
-// TestFeed_ForgottenDeletionsSendFullState: forgotten deletions make a page start anew.
+// TestFeed_ForgottenDeletionsSendFullState: if the feed has forgotten deletions, it sends the page the full state.
 func TestFeed_ForgottenDeletionsSendFullState(t *testing.T) {
 	source := &fake{}
 	source.fill(goneMax + 2)
@@ -170,8 +170,8 @@ func TestFeed_ForgottenDeletionsSendFullState(t *testing.T) {
 	f.idle.Stop()
 }
 
-// TestHandler_StrictPolicyAndSameOrigin: the page is guarded. The policy is strict, only the page's own questions
-// are answered, and only to itself.
+// TestHandler_StrictPolicyAndSameOrigin: the content security policy is strict, and only the page's own queries are
+// answered, and only to the page itself.
 func TestHandler_StrictPolicyAndSameOrigin(t *testing.T) {
 	asked := ""
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked = r.URL.Path })
@@ -217,7 +217,7 @@ func TestHandler_StrictPolicyAndSameOrigin(t *testing.T) {
 	}
 }
 
-// TestHandler_CachedFileNotModified: files are asked for once. A browser that has the file is told so.
+// TestHandler_CachedFileNotModified: a browser that already has a file gets 304 Not Modified.
 func TestHandler_CachedFileNotModified(t *testing.T) {
 	h := Handler(http.NotFoundHandler(), &fake{})
 	w := httptest.NewRecorder()
@@ -231,8 +231,7 @@ func TestHandler_CachedFileNotModified(t *testing.T) {
 	}
 }
 
-// TestAssets_SelfContained: the files need nothing else. No markup from texts, no other host, no inline script or
-// style.
+// TestAssets_SelfContained: the files use no markup from texts, no other host, and no inline script or style.
 func TestAssets_SelfContained(t *testing.T) {
 	names, err := assets.ReadDir("assets")
 	if err != nil || len(names) < 8 {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
-// FuzzFeed: whatever a page says that it knows, and whatever Services are called, it gets
-// valid JSON that no browser takes for a document.
+// FuzzFeed: with any state that a page sends, and any name of a Service, the answer is valid JSON that no browser takes
+// for a document.
 func FuzzFeed(f *testing.F) {
 	f.Add("", "0", "ns", "web", "same-origin")
 	f.Add("x", "18446744073709551616", "</script><script>alert(1)</script>", "\u2028\x00\xff", "cross-site")
@@ -44,7 +44,7 @@ func FuzzFeed(f *testing.F) {
 	})
 }
 
-// TestAssets_SetTextOnly: the page sets text only. Names reach the page as text, never as HTML.
+// TestAssets_SetTextOnly: names reach the page as text, never as HTML.
 func TestAssets_SetTextOnly(t *testing.T) {
 	entries, err := assets.ReadDir("assets")
 	if err != nil || len(entries) == 0 {

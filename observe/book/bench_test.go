@@ -34,7 +34,7 @@ func bytesPerService(b *Book, services int) float64 {
 // perServiceMax is what a Service may cost here after its first change, in bytes.
 const perServiceMax = 320
 
-// TestBook_MemoryPerService: a Service costs little.
+// TestBook_MemoryPerService: the memory per Service stays below the limit.
 func TestBook_MemoryPerService(t *testing.T) {
 	if got := bytesPerService(newBook(0), 20_000); got > perServiceMax || got < 50 {
 		t.Errorf("a Service costs %.0f bytes, want at most %d", got, perServiceMax)

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 )
 
-// TestRecent_QuantilesAndRate: recent quantiles and rate.
+// TestRecent_QuantilesAndRate: the quantiles and the rate of recent changes are right.
 func TestRecent_QuantilesAndRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(7 * time.Second) // within a step

@@ -40,7 +40,7 @@ func about(n int, what supervisor.Change) supervisor.Event[service.Key] {
 
 func all(service.Key) bool { return true }
 
-// TestBook_RecordLifetimeFollowsActor: records live as long as their actors.
+// TestBook_RecordLifetimeFollowsActor: a Service has a record exactly as long as it has an actor.
 func TestBook_RecordLifetimeFollowsActor(t *testing.T) {
 	b := newBook(0)
 	b.update(serviceKey(1), func(*record) { t.Error("a Service without an actor has a record") })
@@ -59,7 +59,7 @@ func TestBook_RecordLifetimeFollowsActor(t *testing.T) {
 	}
 }
 
-// TestBook_LateEventsDoNotReviveService: late events do not bring a Service back.
+// TestBook_LateEventsDoNotReviveService: events that arrive after the end of a Service's actor create no record.
 func TestBook_LateEventsDoNotReviveService(t *testing.T) {
 	b := newBook(1)
 	b.Supervisor(about(0, supervisor.Ended{}))
@@ -75,7 +75,8 @@ func TestBook_LateEventsDoNotReviveService(t *testing.T) {
 	}
 }
 
-// TestRecord_KeepsLongestAndNewest: record keeps the longest and the newest.
+// TestRecord_KeepsLongestAndNewest: a record contains the longest and the last duration, and the newest revision and
+// commit.
 func TestRecord_KeepsLongestAndNewest(t *testing.T) {
 	r := newRecord()
 	at := time.Unix(1000, 0)
@@ -89,7 +90,7 @@ func TestRecord_KeepsLongestAndNewest(t *testing.T) {
 	}
 }
 
-// TestRecord_CopyUnaffectedByLaterEvents: copies of a record stay as they are.
+// TestRecord_CopyUnaffectedByLaterEvents: later events do not change a copied record.
 func TestRecord_CopyUnaffectedByLaterEvents(t *testing.T) {
 	b := newBook(1)
 	b.Supervisor(about(0, supervisor.Failed{Err: &supervisor.PanicError{Value: strings.Repeat("ä", failureMax)}}))
@@ -106,7 +107,7 @@ func TestRecord_CopyUnaffectedByLaterEvents(t *testing.T) {
 	}
 }
 
-// TestCountEndpoints_ByKind: endpoints are counted by kind.
+// TestCountEndpoints_ByKind: endpoints are counted as local, remote or established.
 func TestCountEndpoints_ByKind(t *testing.T) {
 	end := func(text string, local bool) service.Endpoint {
 		return service.Endpoint{AddrPort: netip.MustParseAddrPort(text), Local: local}
@@ -124,7 +125,7 @@ func TestCountEndpoints_ByKind(t *testing.T) {
 	}
 }
 
-// TestReasonClass: reasons have classes.
+// TestReasonClass: each error message of the kernel belongs to a class.
 func TestReasonClass(t *testing.T) {
 	for reason, want := range map[string]string{
 		"iptables-restore v1.8.9 (nf_tables): line 4: RULE_APPEND failed (Invalid argument): rule in chain X": "invalid",
@@ -146,7 +147,7 @@ func TestReasonClass(t *testing.T) {
 	}
 }
 
-// TestBook_DrainingCountedByWriters: draining endpoints are counted by writers. The book has no count of its own.
+// TestBook_DrainingCountedByWriters: the book takes the number of draining endpoints from the writers.
 func TestBook_DrainingCountedByWriters(t *testing.T) {
 	b := newBook(1)
 	leaving := map[service.Key]int{}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestTimeline_KeepsNewest: timeline keeps the newest.
+// TestTimeline_KeepsNewest: a timeline contains the newest changes, up to its limit.
 func TestTimeline_KeepsNewest(t *testing.T) {
 	b := newBook(1)
 	key := serviceKey(0)
@@ -49,7 +49,7 @@ func TestTimeline_KeepsNewest(t *testing.T) {
 	}
 }
 
-// TestTimeline_IncludesRejections: timeline has rejections.
+// TestTimeline_IncludesRejections: a timeline contains a rejection.
 func TestTimeline_IncludesRejections(t *testing.T) {
 	b := newBook(1)
 	b.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
@@ -62,8 +62,8 @@ func TestTimeline_IncludesRejections(t *testing.T) {
 	}
 }
 
-// TestTimeline_MemoryBounded: timeline is small. At 10,000 Services all timelines together are below 10 MiB, and a
-// change allocates nothing once a timeline is full.
+// TestTimeline_MemoryBounded: at 10,000 Services, all timelines together are below 10 MiB, and a change allocates
+// nothing once a timeline is full.
 func TestTimeline_MemoryBounded(t *testing.T) {
 	if size := unsafe.Sizeof(step{}); size != 48 {
 		t.Errorf("a step has %d bytes", size)
@@ -82,7 +82,8 @@ func TestTimeline_MemoryBounded(t *testing.T) {
 	}
 }
 
-// TestLook_ServiceRecord: record of one Service.
+// TestLook_ServiceRecord: the record of one Service contains its state, actor and changes; a Service without an actor
+// has none.
 func TestLook_ServiceRecord(t *testing.T) {
 	b := newBook(2)
 	at := time.Now()

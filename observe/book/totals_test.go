@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// TestTotals_BalancedServices: each Service counts once, however many families serve it and however often it
+// TestTotals_BalancedServices: each Service counts once, for its last balancing, regardless of its families and
 // changes.
 func TestTotals_BalancedServices(t *testing.T) {
 	b := newBook(4)

@@ -47,8 +47,8 @@ func (l *countingLimiter) TryAccept() bool {
 	return l.RateLimiter.TryAccept()
 }
 
-// TestRecorder_ManyEventsDoNotDelayWatches: events do not delay watches. A tenant who creates many Services with a
-// bad annotation causes many events. The next request for Services must not wait for them.
+// TestRecorder_ManyEventsDoNotDelayWatches: a request for Services does not wait for the many events of a tenant who
+// creates many Services with a bad annotation.
 func TestRecorder_ManyEventsDoNotDelayWatches(t *testing.T) {
 	var posted, last atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,8 +14,8 @@ func of(namespace string) entry {
 	return entry{key: service.Key{Namespace: namespace, Name: "a"}, note: namespace}
 }
 
-// TestQueue_Bounded: queue is bounded. A namespace has a share, all of them have a bound, and the Node has a share
-// that they cannot take. What is beyond is counted.
+// TestQueue_Bounded: the queue limits the events of a namespace and of all namespaces, reserves a share for the Node,
+// and counts dropped events.
 func TestQueue_Bounded(t *testing.T) {
 	q := newQueue()
 	for range shareMax + 5 {
@@ -59,7 +59,7 @@ func TestQueue_Bounded(t *testing.T) {
 	}
 }
 
-// TestQueue_WaitsUntilDue: queue waits for what is due.
+// TestQueue_WaitsUntilDue: the queue returns events in the order in which they are due, and none before.
 func TestQueue_WaitsUntilDue(t *testing.T) {
 	q, now := newQueue(), time.Now()
 	late, later := of("late"), of("later")
@@ -77,8 +77,8 @@ func TestQueue_WaitsUntilDue(t *testing.T) {
 	}
 }
 
-// TestRecorder_OneNodeReports: one node reports. What follows from API objects alone is reported by the node that
-// Reporter names. Until it names one, the event waits, but not for ever.
+// TestRecorder_OneNodeReports: only the node that Reporter names reports an event that follows from API objects alone.
+// Until Reporter names a node, the event waits for a limited time.
 func TestRecorder_OneNodeReports(t *testing.T) {
 	node := ""
 	r := &Recorder{queue: newQueue(), config: Config{Node: "node-1", Reporter: func(service.Key) string { return node }}}

@@ -127,7 +127,7 @@ func TestRecorder_Events(t *testing.T) {
 	}
 }
 
-// TestRecorder_TruncatesLongNotes: long notes are cut.
+// TestRecorder_TruncatesLongNotes: long notes are cut, but not within a character.
 func TestRecorder_TruncatesLongNotes(t *testing.T) {
 	r, created := running(t)
 	r.ConfigurationRejected(errors.New(strings.Repeat("x", 5000)))
@@ -142,7 +142,7 @@ func TestRecorder_TruncatesLongNotes(t *testing.T) {
 	}
 }
 
-// TestRecorder_WithoutClient: without a client nothing happens.
+// TestRecorder_WithoutClient: a recorder without a client ignores events.
 func TestRecorder_WithoutClient(t *testing.T) {
 	r, err := New(t.Context(), Config{Node: "node-1"})
 	if err != nil {
@@ -152,9 +152,7 @@ func TestRecorder_WithoutClient(t *testing.T) {
 	r.Aggregator(aggregator.Freed{Key: web})
 }
 
-// TestRecorder_ShadowedNamesBothServices: the event is on the Service that loses, and names the one that
-// serves if both are in one namespace. The end of a shadow makes no event.
-// TestMemory_Bounded: it works without a client, and forgets the oldest events.
+// TestMemory_Bounded: the memory works without a client, and drops the oldest events.
 func TestMemory_Bounded(t *testing.T) {
 	memory := &Memory{}
 	r, err := New(t.Context(), Config{Node: "node-1", Memory: memory})
@@ -171,7 +169,8 @@ func TestMemory_Bounded(t *testing.T) {
 	}
 }
 
-// TestRecorder_ShadowedNamesBothServices: a shadow is about both Services.
+// TestRecorder_ShadowedNamesBothServices: the event is on the shadowed Service, and names the one that owns the
+// addresses if both are in one namespace. The end of the conflict causes no event.
 func TestRecorder_ShadowedNamesBothServices(t *testing.T) {
 	r, created := running(t)
 	owner := service.Key{Namespace: "ns", Name: "owner"}
@@ -203,8 +202,8 @@ func TestRecorder_ShadowedNamesBothServices(t *testing.T) {
 	}
 }
 
-// TestRecorder_IncidentsAreSeparateEvents: incidents are no series. A second incident has its own event. As a
-// second one of a series it would show the note of the first.
+// TestRecorder_IncidentsAreSeparateEvents: a second incident has its own event, because a series would show the note of
+// the first one.
 func TestRecorder_IncidentsAreSeparateEvents(t *testing.T) {
 	r, created := running(t)
 	flushed := aggregator.RepairBegan{Domain: "nftables/IPv6", Undone: ledger.Undone{Missing: 2}}

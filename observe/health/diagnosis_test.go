@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestDiagnosis: each case has one problem, and the one finding that it makes. Times are seconds
-// ago; the process started 1000 s ago.
+// TestDiagnosis: each problem causes exactly one finding. Times are seconds ago; the process started 1000 s ago.
 func TestDiagnosis(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
@@ -145,8 +144,8 @@ func drifted(at time.Time) book.History {
 	return book.History{Drift: ledger.Drift{Missing: 3}, DriftAt: at, Drifts: 1}
 }
 
-// TestDiagnosis_ExplainsEveryUnhealthyState: every unhealthy answer is explained. In any combination, a family is
-// unhealthy exactly if a finding says so, findings are in order, and no Service is to blame.
+// TestDiagnosis_ExplainsEveryUnhealthyState: in any combination of problems, a family is unhealthy exactly if a finding
+// explains it, no Service makes it unhealthy, and findings are in order.
 func TestDiagnosis_ExplainsEveryUnhealthyState(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	explained := 0

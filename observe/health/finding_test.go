@@ -26,7 +26,7 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// TestKinds_Documented: kinds are documented. Each kind has advice, and a row in docs/health.md.
+// TestKinds_Documented: each kind of finding has advice, a meaning and a row in docs/health.md.
 func TestKinds_Documented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/health.md")
 	if err != nil {
@@ -107,7 +107,7 @@ func everything(t *testing.T) *fixture {
 	return f
 }
 
-// TestHandler_VerboseText compares the whole text.
+// TestHandler_VerboseText compares the whole text of a verbose answer.
 func TestHandler_VerboseText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
@@ -191,7 +191,7 @@ node: not eligible
 	})
 }
 
-// TestHandler_VerboseJSON: the JSON has the same findings, and everything that it has without verbose.
+// TestHandler_VerboseJSON: verbose JSON contains the findings, and all fields of JSON without verbose.
 func TestHandler_VerboseJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
@@ -223,8 +223,7 @@ func TestHandler_VerboseJSON(t *testing.T) {
 	})
 }
 
-// TestHandler_VerboseLivezIgnoresNode: verbose livez leaves the node out. /livez lists the Node's problem, which
-// does not count.
+// TestHandler_VerboseLivezIgnoresNode: /livez?verbose lists the Node's problem, which does not make it unhealthy.
 func TestHandler_VerboseLivezIgnoresNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -259,7 +258,7 @@ func found(t *testing.T, m *Monitor) (some map[string]int, all int) {
 	return some, len(tallies)
 }
 
-// TestTallies_MatchReport: tallies agree with the report. And they list every kind from the start.
+// TestTallies_MatchReport: the tallies have the numbers of the report, and list every kind from the start.
 func TestTallies_MatchReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
@@ -292,8 +291,7 @@ func TestTallies_MatchReport(t *testing.T) {
 	})
 }
 
-// TestTallies_CoverEveryFinding: no finding is missing from the tallies. Each is about a domain exactly if its
-// kind is.
+// TestTallies_CoverEveryFinding: a finding is about a domain exactly if its kind is, so that the tallies contain it.
 func TestTallies_CoverEveryFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
@@ -309,7 +307,7 @@ func TestTallies_CoverEveryFinding(t *testing.T) {
 	})
 }
 
-// TestTallies_ReturnToZero: tallies return to zero once all is well.
+// TestTallies_ReturnToZero: the tallies return to zero when the problem ends.
 func TestTallies_ReturnToZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -326,8 +324,8 @@ func TestTallies_ReturnToZero(t *testing.T) {
 	})
 }
 
-// TestHandler_DetailsOnlyForLocalClients: details are for clients on the node. Others learn what is wrong and of
-// which Services, but read no text of another program: a secret may be in it.
+// TestHandler_DetailsOnlyForLocalClients: only clients on the node read texts of other programs, which may contain a
+// secret. Other clients learn the problems and the names of the Services.
 func TestHandler_DetailsOnlyForLocalClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const secret = "--token=hunter2"
@@ -361,8 +359,8 @@ func TestHandler_DetailsOnlyForLocalClients(t *testing.T) {
 	})
 }
 
-// TestFindings_ShadowedServices: shadowed Services are findings until no other Service serves what they want. They
-// make no node unhealthy.
+// TestFindings_ShadowedServices: a shadowed Service is a finding as long as another Service owns its frontends, and
+// keeps the node healthy.
 func TestFindings_ShadowedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

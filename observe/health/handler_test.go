@@ -82,7 +82,7 @@ var (
 	tainted  = &service.NodeObject{Name: "n1", AutoscalerTaint: true}
 )
 
-// TestHandler_AnswerPerCause has each cause of an answer. The process started 100 s ago; ages are in seconds.
+// TestHandler_AnswerPerCause checks the answer for each cause. The process started 100 s ago; ages are in seconds.
 func TestHandler_AnswerPerCause(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Now().Add(-time.Duration(seconds) * time.Second) }
 	tests := []struct {
@@ -176,7 +176,7 @@ func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *s
 	}
 }
 
-// TestHandler_BodiesMatchKubeProxy: the bodies are those of kube-proxy v1.37, byte for byte.
+// TestHandler_BodiesMatchKubeProxy: the bodies equal those of kube-proxy v1.37, byte for byte.
 func TestHandler_BodiesMatchKubeProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -204,7 +204,7 @@ func TestHandler_BodiesMatchKubeProxy(t *testing.T) {
 	})
 }
 
-// TestHandler_AbsentFamilies: a family that is not served is not reported.
+// TestHandler_AbsentFamilies: answers do not contain a family that is not served.
 func TestHandler_AbsentFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -222,7 +222,7 @@ func TestHandler_AbsentFamilies(t *testing.T) {
 	})
 }
 
-// TestHandler_AnyMethodNoOtherPath: any method and no other path.
+// TestHandler_AnyMethodNoOtherPath: the handler answers any method at /healthz and /livez, and no other path.
 func TestHandler_AnyMethodNoOtherPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -247,8 +247,8 @@ func TestHandler_AnyMethodNoOtherPath(t *testing.T) {
 	})
 }
 
-// TestHandler_Standby: however long this process waits for another, /livez is 200 and /healthz is 503. What the
-// wait has held up counts from its end on.
+// TestHandler_Standby: while this process waits for another one, /livez is 200 and /healthz is 503. Delays that the
+// wait caused count from its end.
 func TestHandler_Standby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		standby := Standby{For: "pid 7", Since: time.Now()}

@@ -22,7 +22,8 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// TestMonitor_UnhealthyAfterTwiceSyncPeriod: sync period is half the bound.
+// TestMonitor_UnhealthyAfterTwiceSyncPeriod: a change that is pending for twice the sync period makes the node
+// unhealthy.
 func TestMonitor_UnhealthyAfterTwiceSyncPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domains := []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
@@ -40,8 +41,8 @@ func TestMonitor_UnhealthyAfterTwiceSyncPeriod(t *testing.T) {
 	})
 }
 
-// TestMonitor_HangingStopUnhealthy: a stop that hangs makes the process unhealthy, although nothing is pending:
-// nothing takes changes any more.
+// TestMonitor_HangingStopUnhealthy: a stop that hangs makes the process unhealthy although nothing is pending, because
+// changes are no longer applied.
 func TestMonitor_HangingStopUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stopping time.Time
@@ -83,7 +84,8 @@ func kinds(m *Monitor) string {
 	return strings.Join(all, " ")
 }
 
-// TestMonitor_FailingActorsListedUntilRecovery: actors that fail are listed until they recover, and never count.
+// TestMonitor_FailingActorsListedUntilRecovery: failing actors are listed until they recover, and never make the node
+// unhealthy.
 func TestMonitor_FailingActorsListedUntilRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -130,8 +132,8 @@ func TestMonitor_FailingActorsListedUntilRecovery(t *testing.T) {
 	})
 }
 
-// TestMonitor_DriftOnlyByOthers: drift is what others have done. What the previous run or a failed write has left
-// is not drift.
+// TestMonitor_DriftOnlyByOthers: only differences that other programs caused are drift, not those that the previous run
+// or a failed write left.
 func TestMonitor_DriftOnlyByOthers(t *testing.T) {
 	some := ledger.Drift{Missing: 1}
 	tests := []struct {
@@ -167,8 +169,8 @@ func TestMonitor_DriftOnlyByOthers(t *testing.T) {
 	}
 }
 
-// TestMonitor_AuditWithoutDriftIsSuccess: audits without drift are successes. They show that the proxy of a quiet
-// node works.
+// TestMonitor_AuditWithoutDriftIsSuccess: an audit without drift counts as a success, because it shows that the proxy
+// of a quiet node works.
 func TestMonitor_AuditWithoutDriftIsSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -293,8 +295,8 @@ func rejects(poison string) func(*dataplane.Batch) dataplane.Outcome {
 
 var good, bad = key("good"), key("bad")
 
-// TestMonitor_BadServiceKeepsNodeHealthy: one bad Service never makes the node unhealthy. It changes all the time,
-// the kernel rejects it each time, and its neighbours change as well.
+// TestMonitor_BadServiceKeepsNodeHealthy: a Service that changes all the time and is rejected each time never makes the
+// node unhealthy, although other Services change, too.
 func TestMonitor_BadServiceKeepsNodeHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
@@ -323,8 +325,8 @@ func TestMonitor_BadServiceKeepsNodeHealthy(t *testing.T) {
 	})
 }
 
-// TestMonitor_FailingWritesUnhealthy: failing writes make the node unhealthy. After twice the period, even if they
-// are repairs that no Service waits for, and until the first success.
+// TestMonitor_FailingWritesUnhealthy: failing writes make the node unhealthy after twice the sync period and until the
+// first success, even if they are repairs for which no Service waits.
 func TestMonitor_FailingWritesUnhealthy(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -384,8 +386,8 @@ func TestMonitor_FailingWritesUnhealthy(t *testing.T) {
 	}
 }
 
-// TestMonitor_FailuresTimedSeparately: each failure has its own time. Failures with successes between them do not
-// add up, even without a probe in between. Nor do those whose objects are withdrawn.
+// TestMonitor_FailuresTimedSeparately: failures with successes between them, or whose objects are withdrawn, do not add
+// up, even without a probe in between.
 func TestMonitor_FailuresTimedSeparately(t *testing.T) {
 	for _, withdrawn := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -409,7 +411,7 @@ func TestMonitor_FailuresTimedSeparately(t *testing.T) {
 	}
 }
 
-// TestMonitor_StuckWriteUnhealthy: a stuck write makes the node unhealthy. It neither fails nor ends.
+// TestMonitor_StuckWriteUnhealthy: a write that neither fails nor ends makes the node unhealthy.
 func TestMonitor_StuckWriteUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)
@@ -432,8 +434,7 @@ func TestMonitor_StuckWriteUnhealthy(t *testing.T) {
 	})
 }
 
-// TestMonitor_MissedEventsCountFromFirstLook: a monitor that missed the events still counts. From its first look
-// on.
+// TestMonitor_MissedEventsCountFromFirstLook: a monitor that missed the first failures counts them from its first look.
 func TestMonitor_MissedEventsCountFromFirstLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -471,8 +472,8 @@ func TestMonitor_Concurrent(t *testing.T) {
 	running.Wait()
 }
 
-// TestLivez_ToleratesWriteWithinLimit: livez excuses a write within its limit. A restart would begin it again.
-// Balancers learn that changes are late.
+// TestLivez_ToleratesWriteWithinLimit: /livez tolerates a write within its limit, which a restart would only begin
+// again, while /healthz tells load balancers that changes are late.
 func TestLivez_ToleratesWriteWithinLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -494,8 +495,8 @@ func TestLivez_ToleratesWriteWithinLimit(t *testing.T) {
 	})
 }
 
-// TestLivez_WaitsForSearchAnySyncPeriod: livez waits for the search whatever the sync period. A shorter period
-// makes a family unhealthy earlier, and kills nothing.
+// TestLivez_WaitsForSearchAnySyncPeriod: with a short sync period, /livez still waits as long as a search for culprits
+// may take.
 func TestLivez_WaitsForSearchAnySyncPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domains := []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}

@@ -38,8 +38,8 @@ func (w *lockedWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.
 	return r
 }
 
-// TestKernelPorts_FollowRules: kernel ports follow the rules. A whole proxy, whose kernel accepts the rules late.
-// Ports open, change their answer and close when the rules do, and not before.
+// TestKernelPorts_FollowRules: in a whole proxy whose kernel accepts the rules late, ports open, change their answer
+// and close when the rules do, and not before.
 func TestKernelPorts_FollowRules(t *testing.T) {
 	w := newWorld(t)
 	writer := &lockedWriter{Writer: nftmodel.NewKernel().Writer(service.IPv4)}

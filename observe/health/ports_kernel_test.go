@@ -100,7 +100,7 @@ func viewOf(name string, port uint16, ready4, ready6 int) service.View {
 // hosts are the addresses at which the tests ask for the port of each family.
 var hosts = service.PerFamily[string]{own4, "[" + own6 + "]"}
 
-// TestKernelPorts_Answers: kernel port answers. Status, headers and body, byte for byte, to any path and method.
+// TestKernelPorts_Answers: a port answers any path and method with the same status, headers and body, byte for byte.
 func TestKernelPorts_Answers(t *testing.T) {
 	w := newPortsWorld(t)
 	tests := []struct {
@@ -163,8 +163,8 @@ func (w *portsWorld) raw(address, text string) string {
 	return string(answer)
 }
 
-// TestKernelPorts_SeparatePerFamily: kernel families have ports of their own. A socket of one family does not
-// answer for the other.
+// TestKernelPorts_SeparatePerFamily: each family has its own ports, and a socket of one family does not answer for the
+// other.
 func TestKernelPorts_SeparatePerFamily(t *testing.T) {
 	for _, family := range service.Families {
 		w := newPortsWorld(t)
@@ -182,7 +182,8 @@ func TestKernelPorts_SeparatePerFamily(t *testing.T) {
 	}
 }
 
-// TestKernelPorts_FollowService: kernel ports follow the Service. Opened, left alone, moved, closed.
+// TestKernelPorts_FollowService: the port of a Service opens, remains open during other changes, moves and closes with
+// the Service.
 func TestKernelPorts_FollowService(t *testing.T) {
 	w := newPortsWorld(t)
 	w.program("other", 32001, 1, 1)
@@ -262,8 +263,7 @@ func (w *portsWorld) listening() string {
 	return text.String()
 }
 
-// TestKernelPorts_ProgrammedBeforeStart: kernel ports programmed before the start. The newest state from before
-// Run counts.
+// TestKernelPorts_ProgrammedBeforeStart: of the states before Run, the newest one counts.
 func TestKernelPorts_ProgrammedBeforeStart(t *testing.T) {
 	w := &portsWorld{world: newWorld(t)}
 	w.ports = w.newPorts(quiet)
@@ -279,8 +279,8 @@ func TestKernelPorts_ProgrammedBeforeStart(t *testing.T) {
 	}
 }
 
-// TestKernelPorts_PortTaken: kernel port taken. The failure is reported with what to do, nothing is left half
-// open, and the port opens once it is free.
+// TestKernelPorts_PortTaken: a port that is in use is reported with a remedy, opens at no address of the family, and
+// opens at all once it is free.
 func TestKernelPorts_PortTaken(t *testing.T) {
 	w := newPortsWorld(t, own4, second4)
 	thief := w.take("tcp4", second4+":32000")
@@ -306,8 +306,8 @@ func TestKernelPorts_PortTaken(t *testing.T) {
 	}
 }
 
-// TestKernelPorts_TakenRetriedWhenProgrammed: kernel port taken is tried when the Service is programmed. Ahead of
-// the next retry, and without another report. The test sets the time, at which no retry is due.
+// TestKernelPorts_TakenRetriedWhenProgrammed: when the Service is programmed, a port that was in use is tried before
+// the next retry is due, and without another report. The test sets the time.
 func TestKernelPorts_TakenRetriedWhenProgrammed(t *testing.T) {
 	w := newPortsWorld(t)
 	w.stop() // no other goroutine may touch what follows
@@ -338,8 +338,8 @@ func TestKernelPorts_TakenRetriedWhenProgrammed(t *testing.T) {
 	}
 }
 
-// TestKernelPorts_PortMovesBetweenServices: kernel port passes from one Service to another. In either order, and
-// without a report unless it lasts. The test sets the time.
+// TestKernelPorts_PortMovesBetweenServices: a port moves from one Service to another in either order of their changes,
+// and a conflict is only reported if it lasts. The test sets the time.
 func TestKernelPorts_PortMovesBetweenServices(t *testing.T) {
 	w := newPortsWorld(t)
 	w.stop() // no other goroutine may touch what follows
@@ -389,8 +389,8 @@ func TestKernelPorts_PortMovesBetweenServices(t *testing.T) {
 	}
 }
 
-// TestKernelPorts_GivenAddresses: kernel ports on given addresses. Ports follow a list of addresses, and sockets
-// that stay in it are not reopened.
+// TestKernelPorts_GivenAddresses: ports open at the listed addresses only, and a changed list does not reopen the
+// sockets of addresses that remain.
 func TestKernelPorts_GivenAddresses(t *testing.T) {
 	w := newPortsWorld(t, own4, own6)
 	w.program("svc1", 32000, 1, 1)
@@ -421,8 +421,8 @@ func TestKernelPorts_GivenAddresses(t *testing.T) {
 	}
 }
 
-// TestKernelPorts_AddressComesLater: kernel address that comes later. What is open stays open while another
-// address is missing.
+// TestKernelPorts_AddressComesLater: a port remains open at one address while another address is missing, and opens
+// there when it appears.
 func TestKernelPorts_AddressComesLater(t *testing.T) {
 	w := newPortsWorld(t, own4)
 	w.program("svc1", 32000, 1, 1)
@@ -435,8 +435,7 @@ func TestKernelPorts_AddressComesLater(t *testing.T) {
 	w.answers("http://192.0.2.99:32000", 200)
 }
 
-// TestKernelPorts_LostSocketReopened: kernel lost sockets are opened again. A socket that ends by itself is
-// reopened.
+// TestKernelPorts_LostSocketReopened: a socket that ends by itself is reopened.
 func TestKernelPorts_LostSocketReopened(t *testing.T) {
 	w := newPortsWorld(t)
 	w.program("svc1", 32000, 1, 1)
@@ -473,8 +472,7 @@ func (w *portsWorld) breakListener(port int) {
 	w.Fatalf("no socket listens on port %d", port)
 }
 
-// TestKernelPorts_ManyServices: kernel many ports. The ports of a thousand Services open and close, and nothing is
-// left.
+// TestKernelPorts_ManyServices: the ports of a thousand Services open and close, and nothing is left.
 func TestKernelPorts_ManyServices(t *testing.T) {
 	const services = 1000
 	w := newPortsWorld(t)
@@ -495,8 +493,8 @@ func TestKernelPorts_ManyServices(t *testing.T) {
 	}
 }
 
-// TestKernelPorts_IdleClientsLeaveRoom: kernel idle clients leave room. Idle connections to the port of one
-// Service keep balancers from asking about neither that Service nor another one.
+// TestKernelPorts_IdleClientsLeaveRoom: load balancers get answers from the ports of all Services although many
+// connections to one of them are idle.
 func TestKernelPorts_IdleClientsLeaveRoom(t *testing.T) {
 	var before unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))

@@ -47,8 +47,8 @@ func (d *diary) take() []time.Duration {
 	return at
 }
 
-// TestPorts_RetriesBackOff: tries grow rarer. Down to one a minute, and each is reported. Tries that a change of
-// the Service causes in between are not, and a new port starts afresh.
+// TestPorts_RetriesBackOff: retries back off to one a minute, and each failure is reported. Retries that a change of
+// the Service causes are not reported, and a new port starts from the beginning.
 func TestPorts_RetriesBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

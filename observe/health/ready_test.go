@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestReadyHandler: the body names the Services and the kernel's errors only for this host.
+// TestReadyHandler: only clients on this host see the names of Services and the kernel's errors.
 func TestReadyHandler(t *testing.T) {
 	var now Readiness
 	get := func(from string) (int, string) {

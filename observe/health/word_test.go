@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestState_Health: the node has one word for its state.
+// TestState_Health: each state of the node has the right health.
 func TestState_Health(t *testing.T) {
 	family := func(healthy, bare bool) []Instance {
 		return []Instance{{Family: service.IPv4, Healthy: healthy, Bare: bare}}
@@ -39,8 +39,8 @@ func TestState_Health(t *testing.T) {
 	}
 }
 
-// TestHandler_BareFamilyUnhealthyAtOnce: a family without rules is unhealthy immediately. A restart would not
-// restore more.
+// TestHandler_BareFamilyUnhealthyAtOnce: a family without rules makes /healthz unhealthy immediately, but not /livez,
+// because a restart would not restore more.
 func TestHandler_BareFamilyUnhealthyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -55,7 +55,7 @@ func TestHandler_BareFamilyUnhealthyAtOnce(t *testing.T) {
 	})
 }
 
-// TestHandler_VerboseCountsServices: verbose health counts Services for people on this host, as text and as JSON.
+// TestHandler_VerboseCountsServices: verbose health contains the numbers of Services, as text and as JSON.
 func TestHandler_VerboseCountsServices(t *testing.T) {
 	f := newFixture(t)
 	f.monitor.config.Services = func() *state.Counts { return &state.Counts{Applied: 4977, Shadowed: 23, WithoutEndpoints: 1000} }

@@ -30,7 +30,7 @@ func BenchmarkApplied(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape measures whole answers over 10,000 Services.
+// BenchmarkScrape measures whole answers for 10,000 Services.
 func BenchmarkScrape(b *testing.B) {
 	m := listed(b, 10_000)
 	for n := range 10_000 {

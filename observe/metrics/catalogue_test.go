@@ -148,7 +148,7 @@ func cumulative() map[float64]uint64 {
 	return all
 }
 
-// TestMetrics_MatchCatalogues: metrics are those of the catalogues.
+// TestMetrics_MatchCatalogues: in each mode, the exported metrics are those of the catalogues.
 func TestMetrics_MatchCatalogues(t *testing.T) {
 	for letter, mode := range map[string]string{"I": modeIPTables, "V": modeIPVS, "N": modeNFTables, "U": modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
@@ -223,7 +223,7 @@ var lintExceptions = []string{
 	`kubeproxy_sync_proxy_rules_no_local_endpoints_total: non-counter metrics should not have "_total" suffix`,
 }
 
-// TestMetrics_NamesPassLint: names are clean.
+// TestMetrics_NamesPassLint: promlint accepts the names of all metrics, with few exceptions.
 func TestMetrics_NamesPassLint(t *testing.T) {
 	problems, err := promlint.NewWithMetricFamilies(gathered(t, everything(t, modeIPTables))).Lint()
 	if err != nil {
@@ -239,7 +239,7 @@ func TestMetrics_NamesPassLint(t *testing.T) {
 	}
 }
 
-// TestMetrics_Process: metrics of the process are shown.
+// TestMetrics_Process: the metrics of the process are exported.
 func TestMetrics_Process(t *testing.T) {
 	m, err := New(Config{Mode: modeNFTables, Process: Process{Features: []Feature{
 		{Name: "NativeHistograms", Stage: "alpha"}, {Name: "AllowServiceExternalIPs", Stage: "GA", Enabled: true},

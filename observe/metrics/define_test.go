@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// In OpenMetrics, the slowest change of a minute names its Service, and faster ones do not.
+// TestMetrics_SlowestChangeExemplar: in OpenMetrics, the slowest change of a minute names its Service, and faster ones
+// do not.
 func TestMetrics_SlowestChangeExemplar(t *testing.T) {
 	m := listedMetrics(t, 3)
 	at := time.Now()

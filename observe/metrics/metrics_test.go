@@ -129,7 +129,7 @@ func TestMetrics_BuildInfo(t *testing.T) {
 	}
 }
 
-// TestHandler_TextWithProcessMetrics: handler serves text with the process.
+// TestHandler_TextWithProcessMetrics: the text format also contains the metrics of Go, the process and client-go.
 func TestHandler_TextWithProcessMetrics(t *testing.T) {
 	m := listedMetrics(t, 3)
 	// What client-go reports.
@@ -155,7 +155,7 @@ func TestHandler_TextWithProcessMetrics(t *testing.T) {
 	}
 }
 
-// TestHandler_NativeHistograms: handler serves native histograms.
+// TestHandler_NativeHistograms: the protobuf format contains a histogram in its native and its classic form.
 func TestHandler_NativeHistograms(t *testing.T) {
 	m := listedMetrics(t, 0)
 	m.domains[domain4].programming.observe(time.Now(), serviceKey(0), 100*time.Microsecond)
@@ -192,7 +192,7 @@ func native(t *testing.T, gate bool) bool {
 	return false
 }
 
-// TestHandler_NativeHistogramsFeatureGate: native histograms follow their gate.
+// TestHandler_NativeHistogramsFeatureGate: the feature gate enables and disables native histograms.
 func TestHandler_NativeHistogramsFeatureGate(t *testing.T) {
 	if !native(t, true) {
 		t.Error("the gate is on, and the native form is missing")
@@ -202,7 +202,7 @@ func TestHandler_NativeHistogramsFeatureGate(t *testing.T) {
 	}
 }
 
-// TestMetrics_ShowHidden: hidden metrics are shown when asked for.
+// TestMetrics_ShowHidden: ShowHidden enables hidden metrics.
 func TestMetrics_ShowHidden(t *testing.T) {
 	if _, err := New(Config{Mode: modeIPTables, Process: Process{ShowHidden: true}}); err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestMetrics_ShowHidden(t *testing.T) {
 	}
 }
 
-// TestMetrics_SampledReadAtEachScrape: parts are read at each scrape.
+// TestMetrics_SampledReadAtEachScrape: sampled metrics are read at each scrape.
 func TestMetrics_SampledReadAtEachScrape(t *testing.T) {
 	m, err := New(Config{Mode: modeNFTables})
 	if err != nil {
@@ -239,7 +239,7 @@ func TestMetrics_SampledReadAtEachScrape(t *testing.T) {
 	}
 }
 
-// TestMetrics_ConntrackCleanups: conntrack clean ups.
+// TestMetrics_ConntrackCleanups: clean-ups of conntrack are counted by family, with their failures.
 func TestMetrics_ConntrackCleanups(t *testing.T) {
 	m := listedMetrics(t, 1)
 	m.Conntrack(conntrack.Swept{Family: service.IPv6, Flows: 10, Deleted: 2, Took: time.Second})

@@ -15,7 +15,7 @@ import (
 
 func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 
-// TestMetrics_BeforeFirstWrite: before anything has been written.
+// TestMetrics_BeforeFirstWrite: before the first write, the metrics of writes are absent or 0.
 func TestMetrics_BeforeFirstWrite(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -34,7 +34,7 @@ func TestMetrics_BeforeFirstWrite(t *testing.T) {
 	})
 }
 
-// TestMetrics_FirstWriteFullOthersPartial: the first write is full and the others partial.
+// TestMetrics_FirstWriteFullOthersPartial: the first write counts as full, and later ones as partial.
 func TestMetrics_FirstWriteFullOthersPartial(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -68,7 +68,7 @@ func TestMetrics_FirstWriteFullOthersPartial(t *testing.T) {
 	})
 }
 
-// TestMetrics_RestartWithEverythingInPlace: a restart that finds everything in place.
+// TestMetrics_RestartWithEverythingInPlace: a restart that finds all rules in place counts them, and no write.
 func TestMetrics_RestartWithEverythingInPlace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		feed := func() {
@@ -100,7 +100,8 @@ func TestMetrics_RestartWithEverythingInPlace(t *testing.T) {
 	})
 }
 
-// TestMetrics_NetworkProgrammingOncePerChange: network programming is measured once per change.
+// TestMetrics_NetworkProgrammingOncePerChange: network programming latency is measured once per change, and not for
+// changes without an effect or a known time, or older than the process.
 func TestMetrics_NetworkProgrammingOncePerChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -124,7 +125,7 @@ func TestMetrics_NetworkProgrammingOncePerChange(t *testing.T) {
 	})
 }
 
-// TestMetrics_RulesCountedAsInKernel: rules are counted as the kernel holds them.
+// TestMetrics_RulesCountedAsInKernel: the numbers of rules equal those in the kernel.
 func TestMetrics_RulesCountedAsInKernel(t *testing.T) {
 	inWorld(t, func(w *world) {
 		check := func(when string) {
@@ -167,7 +168,8 @@ func TestMetrics_RulesCountedAsInKernel(t *testing.T) {
 	})
 }
 
-// TestMetrics_RejectionsCountedAndHeldBack: rejections are counted and held back.
+// TestMetrics_RejectionsCountedAndHeldBack: a rejected Service counts as quarantined, and its rejected writes as
+// failures of its family.
 func TestMetrics_RejectionsCountedAndHeldBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -199,7 +201,8 @@ func TestMetrics_RejectionsCountedAndHeldBack(t *testing.T) {
 	})
 }
 
-// Alerts watch the time between the last request and the last success.
+// TestMetrics_HungWriteVisible: a hanging write shows in the time between the last request and the last success, which
+// alerts watch.
 func TestMetrics_HungWriteVisible(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -265,7 +268,8 @@ func TestMetrics_IneffectiveChangeNotPending(t *testing.T) {
 	})
 }
 
-// TestMetrics_ServicesWithoutLocalEndpoints: Services without local endpoints.
+// TestMetrics_ServicesWithoutLocalEndpoints: Services with a Local policy and endpoints, but no local endpoint, are
+// counted by policy.
 func TestMetrics_ServicesWithoutLocalEndpoints(t *testing.T) {
 	internal := in("IPv4", "kubeproxy_sync_proxy_rules_no_local_endpoints_total", `traffic_policy="internal"`)
 	external := in("IPv4", "kubeproxy_sync_proxy_rules_no_local_endpoints_total", `traffic_policy="external"`)
@@ -291,7 +295,7 @@ func TestMetrics_ServicesWithoutLocalEndpoints(t *testing.T) {
 	})
 }
 
-// TestMetrics_FailingAndHangingActors: actors in trouble.
+// TestMetrics_FailingAndHangingActors: failing and hanging actors are counted.
 func TestMetrics_FailingAndHangingActors(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.broken["s1"] = true
@@ -326,7 +330,7 @@ func TestMetrics_FailingAndHangingActors(t *testing.T) {
 	})
 }
 
-// TestMetrics_ParkedActorCountedUntilRetried: a parked actor is counted until it is tried again.
+// TestMetrics_ParkedActorCountedUntilRetried: a parked actor is counted as parked until it is tried again.
 func TestMetrics_ParkedActorCountedUntilRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.broken["s1"] = true
@@ -351,7 +355,7 @@ func TestMetrics_ParkedActorCountedUntilRetried(t *testing.T) {
 	})
 }
 
-// TestMetrics_ShadowedFrontends: shadowed frontends are counted while another Service has them.
+// TestMetrics_ShadowedFrontends: shadowed frontends are counted as long as another Service owns them.
 func TestMetrics_ShadowedFrontends(t *testing.T) {
 	inWorld(t, func(w *world) {
 		expect := func(shadowed float64) {
@@ -385,7 +389,7 @@ func TestMetrics_ShadowedFrontends(t *testing.T) {
 	})
 }
 
-// The number of series must not depend on the number of Services.
+// TestMetrics_CardinalityBounded: the number of series does not depend on the number of Services.
 func TestMetrics_CardinalityBounded(t *testing.T) {
 	series := func(services int) (n int) {
 		inWorld(t, func(w *world) {
@@ -415,7 +419,7 @@ func TestMetrics_CardinalityBounded(t *testing.T) {
 	}
 }
 
-// TestMetrics_AuxDomainNotInKubeProxyMetrics: an auxiliary domain has no part in kube-proxy's metrics.
+// TestMetrics_AuxDomainNotInKubeProxyMetrics: kube-proxy's metrics do not count an auxiliary domain.
 func TestMetrics_AuxDomainNotInKubeProxyMetrics(t *testing.T) {
 	m := everything(t, modeNFTables)
 	for name, value := range scraped(t, m) {

@@ -32,7 +32,7 @@ func (w *world) relay() {
 	}
 }
 
-// TestServiceMetrics_Relayed: relayed is shown for a Service and its endpoints.
+// TestServiceMetrics_Relayed: in userspace mode, relayed connections and bytes are exported by Service and endpoint.
 func TestServiceMetrics_Relayed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -57,8 +57,8 @@ func TestServiceMetrics_Relayed(t *testing.T) {
 	})
 }
 
-// TestServiceMetrics_TrackedConnections: tracked connections are shown. Those of the last reading, by Service and
-// endpoint; 0 in a family that is served and has none; nothing without a reading.
+// TestServiceMetrics_TrackedConnections: the connections of the last reading are exported by Service and endpoint, with
+// 0 for a Service that has none; without a reading, they are absent.
 func TestServiceMetrics_TrackedConnections(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))

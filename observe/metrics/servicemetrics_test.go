@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// TestServiceMetrics_PassLint: metrics of Services are clean.
+// TestServiceMetrics_PassLint: promlint accepts the names of the metrics of Services.
 func TestServiceMetrics_PassLint(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.reject("172.30.0.1/32")
@@ -79,7 +79,7 @@ func namesOf(t *testing.T, m *Metrics) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// TestServiceMetrics_ServicesMax: the slowest Services are at /metrics, and no other.
+// TestServiceMetrics_ServicesMax: /metrics contains the slowest Services only, up to ServicesMax.
 func TestServiceMetrics_ServicesMax(t *testing.T) {
 	m := listedMetrics(t, 5)
 	for servicesMax, want := range map[int][]string{
@@ -92,8 +92,7 @@ func TestServiceMetrics_ServicesMax(t *testing.T) {
 	}
 }
 
-// TestServiceMetrics_SameAtBothPaths: metrics of Services are the same in both places. At /metrics and at
-// /metrics/services.
+// TestServiceMetrics_SameAtBothPaths: /metrics and /metrics/services contain the same metrics of a Service.
 func TestServiceMetrics_SameAtBothPaths(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.reject("172.30.0.1/32")
@@ -122,8 +121,8 @@ func TestServiceMetrics_SameAtBothPaths(t *testing.T) {
 	})
 }
 
-// TestServiceMetrics_SamplesShareLabels: samples of a Service share their labels. An answer about all Services of
-// a node allocates little for each.
+// TestServiceMetrics_SamplesShareLabels: an answer about all Services of a node allocates little per Service, because
+// its samples share their labels.
 func TestServiceMetrics_SamplesShareLabels(t *testing.T) {
 	const services, most = 500, 100
 	m := listedMetrics(t, services)

@@ -88,7 +88,7 @@ func sampleOf(n int, name string, labels ...string) string {
 	return name + "{" + strings.Join(all, ",") + "}"
 }
 
-// TestServicesHandler_History: Services have their history.
+// TestServicesHandler_History: the answer contains the commits, revision, actor and endpoints of a Service.
 func TestServicesHandler_History(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
@@ -137,7 +137,8 @@ func TestServicesHandler_History(t *testing.T) {
 	})
 }
 
-// TestServicesHandler_QuarantineAndFailures: Services show quarantine and failures.
+// TestServicesHandler_QuarantineAndFailures: the answer contains the quarantine of a Service and the failures of its
+// actor.
 func TestServicesHandler_QuarantineAndFailures(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.reject("172.30.0.1/32")
@@ -195,7 +196,7 @@ func listed(t testing.TB, services int) watched {
 	return watched{m}
 }
 
-// TestServicesHandler_SelectsByParameters: Services are chosen by parameters.
+// TestServicesHandler_SelectsByParameters: the parameters namespace, name, limit and top select Services.
 func TestServicesHandler_SelectsByParameters(t *testing.T) {
 	m := listedMetrics(t, 7)
 	for parameters, want := range map[string]string{
@@ -217,8 +218,8 @@ func TestServicesHandler_SelectsByParameters(t *testing.T) {
 	}
 }
 
-// TestServicesHandler_ShadowedAlwaysIncluded: shadowed Services are in every bounded answer. However fast they
-// were written, and however small the answer.
+// TestServicesHandler_ShadowedAlwaysIncluded: an answer with a limit includes shadowed Services first, even if others
+// were slower.
 func TestServicesHandler_ShadowedAlwaysIncluded(t *testing.T) {
 	m := listedMetrics(t, 7)
 	for _, n := range []int{1, 2} {
@@ -239,7 +240,7 @@ func TestServicesHandler_ShadowedAlwaysIncluded(t *testing.T) {
 	askText(t, m, "top=1").expect(t, samples{sampleOf(2, "sluice_service_shadowed"): 1})
 }
 
-// TestServicesHandler_BoundedByDefault: Services are bounded by default.
+// TestServicesHandler_BoundedByDefault: without parameters, the number of Services in an answer is limited.
 func TestServicesHandler_BoundedByDefault(t *testing.T) {
 	m := listedMetrics(t, limitDefault+5)
 	if names, omitted := namesIn(t, m, ""); len(names) != limitDefault || omitted != 5 {
@@ -250,7 +251,7 @@ func TestServicesHandler_BoundedByDefault(t *testing.T) {
 	}
 }
 
-// TestServicesHandler_InvalidParameters: Services reject invalid parameters.
+// TestServicesHandler_InvalidParameters: an invalid parameter or method is rejected with an error that names it.
 func TestServicesHandler_InvalidParameters(t *testing.T) {
 	m := listedMetrics(t, 1)
 	for parameters, words := range map[string]string{
@@ -272,7 +273,7 @@ func TestServicesHandler_InvalidParameters(t *testing.T) {
 	}
 }
 
-// All methods are safe for concurrent use.
+// TestMetrics_Concurrent: all methods are safe for concurrent use.
 func TestMetrics_Concurrent(t *testing.T) {
 	m := listed(t, 50)
 	var running sync.WaitGroup
@@ -308,7 +309,7 @@ func TestMetrics_Concurrent(t *testing.T) {
 	}
 }
 
-// TestServicesHandler_DrainingEndpoints: draining endpoints are shown.
+// TestServicesHandler_DrainingEndpoints: the number of draining endpoints is exported while there are any.
 func TestServicesHandler_DrainingEndpoints(t *testing.T) {
 	inWorld(t, func(w *world) {
 		leaving := map[service.Key]int{}
@@ -327,7 +328,8 @@ func TestServicesHandler_DrainingEndpoints(t *testing.T) {
 	})
 }
 
-// TestActivity_RecentChangesAndLag: recent changes and lag.
+// TestActivity_RecentChangesAndLag: the durations and the lag of recent changes are measured; the startup does not
+// count.
 func TestActivity_RecentChangesAndLag(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))

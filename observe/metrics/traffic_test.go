@@ -20,8 +20,8 @@ func at(addr string, port uint16) service.Frontend {
 	return f
 }
 
-// TestTraffic_CountedForOwner: traffic is the owners. A node port counts at every address of the node, and a
-// frontend without an owner for no Service.
+// TestTraffic_CountedForOwner: traffic counts for the Service that owns the frontend, a node port at every address of
+// the node; without an owner, it counts for no Service.
 func TestTraffic_CountedForOwner(t *testing.T) {
 	one, two := serviceKey(1), serviceKey(2)
 	owners := service.PerFamily[map[service.Frontend]service.Key]{
@@ -67,7 +67,7 @@ func (w *world) count(reading *traffic.Reading) {
 	}
 }
 
-// TestTraffic_ShownWhileKernelAnswers: traffic is shown, and left out while the kernel does not answer.
+// TestTraffic_ShownWhileKernelAnswers: traffic is exported only while the kernel answers.
 func TestTraffic_ShownWhileKernelAnswers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestState_OrderedByGravity: states are in the order of their gravity.
+// TestState_OrderedByGravity: Graver orders the states from applied to too large.
 func TestState_OrderedByGravity(t *testing.T) {
 	order := []State{Applied, Pending, Shadowed, Rejected, Failing, TooLarge}
 	for i, graver := range order {
@@ -26,8 +26,8 @@ func TestState_OrderedByGravity(t *testing.T) {
 	}
 }
 
-// TestRecord_PublicFieldsOnly: answers have the public fields alone. A new field of a record is not in answers by
-// accident.
+// TestRecord_PublicFieldsOnly: the JSON of a record has exactly the public fields, so that a new field is not published
+// by accident.
 func TestRecord_PublicFieldsOnly(t *testing.T) {
 	n := int64(1)
 	text, err := json.Marshal(Record{Draining: 1, LastChange: time.Unix(1, 0), LastMicros: &n, LongestMicros: &n,

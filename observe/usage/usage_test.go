@@ -110,7 +110,7 @@ func TestRecorder_Since(t *testing.T) {
 	})
 }
 
-// TestRecorder_CountersBeginAgain: counts that begin again.
+// TestRecorder_CountersBeginAgain: counters that begin again at zero continue the sum.
 func TestRecorder_CountersBeginAgain(t *testing.T) {
 	b := &backend{totals: Amounts{web: connections(1000)}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
@@ -127,7 +127,7 @@ func TestRecorder_CountersBeginAgain(t *testing.T) {
 	})
 }
 
-// TestRecorder_HistoryBounded: history is bounded.
+// TestRecorder_HistoryBounded: the history is limited in time and in size.
 func TestRecorder_HistoryBounded(t *testing.T) {
 	b := &backend{totals: Amounts{}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
@@ -161,7 +161,7 @@ func TestRecorder_HistoryBounded(t *testing.T) {
 	}
 }
 
-// Clients that ask often cause readings, but no steps.
+// TestRecorder_QueriesAddNoSteps: frequent queries cause readings, but no steps.
 func TestRecorder_QueriesAddNoSteps(t *testing.T) {
 	b := &backend{totals: Amounts{}}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
@@ -177,7 +177,8 @@ func TestRecorder_QueriesAddNoSteps(t *testing.T) {
 	})
 }
 
-// Readings of a second take at most 2 % of the time, however often clients ask.
+// TestRecorder_QueriesDoNotHurryReadings: readings of a second each take at most 2 % of the time, regardless of the
+// number of queries.
 func TestRecorder_QueriesDoNotHurryReadings(t *testing.T) {
 	b := &backend{totals: Amounts{}, takes: time.Second}
 	recording(t, b, func(ctx context.Context, r *Recorder) {
@@ -195,8 +196,8 @@ func TestRecorder_QueriesDoNotHurryReadings(t *testing.T) {
 	})
 }
 
-// TestRecorder_Refresh takes a reading if the last ones took at most 2 % of the time, and waits for others for a
-// second.
+// TestRecorder_Refresh: Refresh takes a reading if the last ones took at most 2 % of the time, and waits up to a second
+// for other readings.
 func TestRecorder_Refresh(t *testing.T) {
 	const took = 100 * time.Millisecond
 	b := &backend{totals: Amounts{}, takes: took}
@@ -241,7 +242,7 @@ func TestRecorder_FailedReadings(t *testing.T) {
 	})
 }
 
-// TestRecorder_QueriesEndWithRun: questions end with the recorder.
+// TestRecorder_QueriesEndWithRun: queries fail after the recorder has ended.
 func TestRecorder_QueriesEndWithRun(t *testing.T) {
 	r := New((&backend{}).read)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// FuzzRequest sends any Accept header, query and body to every page: each answer has a known
-// status, and what is announced as JSON or YAML is that.
+// FuzzRequest sends any Accept header, query and body to every page: each answer has a known status, and is JSON or
+// YAML if its header says so.
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", "/flagz", "", "application/json;as=Flagz;g=config.k8s.io;v=v1beta1,text/plain;q=0.5", "")
 	f.Add("PUT", "/debug/flags/v", "", "", "99999999999999999999\x1b[2J")

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestServer_OnlyNodeHostNamesAnswered: only names of the node are answered. A page whose name was made to resolve
-// to the metrics address reads nothing and changes nothing.
+// TestServer_OnlyNodeHostNamesAnswered: the server only answers requests to names of the node, so a page whose name was
+// made to resolve to the metrics address can neither read nor change anything.
 func TestServer_OnlyNodeHostNamesAnswered(t *testing.T) {
 	c := on(anyPort)
 	c.Hosts = []string{"Node-1", "host.example.com."}
@@ -53,8 +53,7 @@ func TestServer_OnlyNodeHostNamesAnswered(t *testing.T) {
 	}
 }
 
-// TestServer_WithoutHostsAnyNameAnswered: without hosts every name is answered. A server that was given no names
-// does not look at them.
+// TestServer_WithoutHostsAnyNameAnswered: a server without configured names answers requests to any name.
 func TestServer_WithoutHostsAnyNameAnswered(t *testing.T) {
 	s := newServer(on(anyPort))
 	started(t, s)
@@ -73,7 +72,8 @@ func TestServer_WithoutHostsAnyNameAnswered(t *testing.T) {
 	}
 }
 
-// TestOnHost: who is on this host. A loopback client that names the host in no other way than by address.
+// TestOnHost: a client is on this host if it connects from a loopback address and names the host by address or as
+// localhost.
 func TestOnHost(t *testing.T) {
 	for _, c := range []struct {
 		client, host string

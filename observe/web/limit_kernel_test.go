@@ -22,9 +22,8 @@ import (
 // crowd is how many idle connections one client of a health port opens.
 const crowd = 2000
 
-// TestKernelServer_IdleClientsDoNotStopProbes: kernel idle clients do not stop probes. One client opens 2,000
-// connections to the health port and leaves them idle. A probe of the kubelet and one of a load balancer are
-// answered within a second.
+// TestKernelServer_IdleClientsDoNotStopProbes: while a client leaves 2,000 connections to the health port idle, a probe
+// of the kubelet and one of a load balancer are answered within a second.
 func TestKernelServer_IdleClientsDoNotStopProbes(t *testing.T) {
 	roomForBothEnds(t)
 	for name, sent := range map[string]string{

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestLimit_ListenerLeavesRoomForOthers: a listener leaves room for others. Idle connections take what they may,
-// at one listener and at all of them. One more takes the place of the one that has been idle for longest, there.
+// TestLimit_ListenerLeavesRoomForOthers: idle connections are limited per listener and in total. A further connection
+// replaces the one that has been idle for longest.
 func TestLimit_ListenerLeavesRoomForOthers(t *testing.T) {
 	limit := newLimit(40, 16) // loopback clients may take all of it
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Answer(w, 200, JSON, nil) })
@@ -86,8 +86,8 @@ func stillOpen(t *testing.T, conns []net.Conn) (open int) {
 	return open
 }
 
-// TestLimit_ActiveRequestKeepsPlace: a request in progress keeps its place. A client whose request is being
-// answered is not cut for another one, which is rejected if there is no idle connection.
+// TestLimit_ActiveRequestKeepsPlace: a connection with a request in progress is not closed for a new one, which is
+// rejected if no connection is idle.
 func TestLimit_ActiveRequestKeepsPlace(t *testing.T) {
 	begun, finish := make(chan struct{}, 2), make(chan struct{})
 	address := serveBound(t, newLimit(2, 2), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -127,8 +127,8 @@ func TestLimit_ActiveRequestKeepsPlace(t *testing.T) {
 	}
 }
 
-// TestLimit_LoopbackReserve: loopback has a reserve. Clients of other hosts never take the last eighth of the
-// places, and loopback clients that have more than that give places back.
+// TestLimit_LoopbackReserve: clients of other hosts never take the last eighth of the places, and loopback clients that
+// have more than that give places back.
 func TestLimit_LoopbackReserve(t *testing.T) {
 	limit := newLimit(16, 16)
 	own := &places{most: 16}
@@ -208,7 +208,7 @@ func closedError(err error) error {
 	return err
 }
 
-// TestLimit_TLS: limit of TLS. A connection with TLS is busy while its handler runs, as others are.
+// TestLimit_TLS: a connection with TLS counts as busy while its handler runs, as one without TLS does.
 func TestLimit_TLS(t *testing.T) {
 	lender := httptest.NewTLSServer(nil)
 	lender.Close()

@@ -86,7 +86,7 @@ func TestPages_EveryPage(t *testing.T) {
 	})
 }
 
-// TestPages_Profiling: pages of profiling.
+// TestPages_Profiling: the pages of profiling and flags answer if profiling is enabled, and do not exist otherwise.
 func TestPages_Profiling(t *testing.T) {
 	requests := []request{
 		{path: "/debug/pprof", code: 302, text: "/debug/pprof/"},
@@ -118,7 +118,7 @@ func TestPages_NotConfigured(t *testing.T) {
 	})
 }
 
-// TestPages_UnencodableConfigurationIsError: what cannot be shown is an error.
+// TestPages_UnencodableConfigurationIsError: a configuration that cannot be encoded is an error of the server.
 func TestPages_UnencodableConfigurationIsError(t *testing.T) {
 	c := site()
 	c.Configz = func() map[string]any { return map[string]any{"x": make(chan int)} }
@@ -141,9 +141,8 @@ func TestPages_SLIs(t *testing.T) {
 	}
 }
 
-// TestPages_NonReadingClientsHoldFewAnswers: clients that do not read hold few answers. A few clients that ask for
-// a big page and do not read it are all that has such an answer; others are told so, or served as soon as one has
-// ended.
+// TestPages_NonReadingClientsHoldFewAnswers: only a few clients hold a big answer at a time. Others are rejected, or
+// get theirs as soon as one has ended.
 func TestPages_NonReadingClientsHoldFewAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan struct{})

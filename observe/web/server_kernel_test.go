@@ -21,8 +21,8 @@ func inside(node *netns.Namespace, address string) func() (net.Listener, error) 
 	}
 }
 
-// TestKernelServer_ListenAddresses: kernel where the server listens. The unspecified address of either family
-// accepts connections of both, any other address only its own; and the server listens inside its namespace only.
+// TestKernelServer_ListenAddresses: the unspecified address of either family accepts connections of both, and any other
+// address only its own; the server listens inside its namespace only.
 func TestKernelServer_ListenAddresses(t *testing.T) {
 	testenv.NeedsRoot(t)
 	const own4, own6 = "192.0.2.10", "2001:db8::10"

@@ -69,7 +69,7 @@ func newServer(c ServerConfig) *Server {
 	return s
 }
 
-// TestServer_ServesUntilStopped: server serves until it is stopped.
+// TestServer_ServesUntilStopped: the server answers until it is stopped, and then closes its socket.
 func TestServer_ServesUntilStopped(t *testing.T) {
 	c := on(anyPort)
 	c.Failed = func(err error) { t.Errorf("failed: %v", err) }
@@ -88,8 +88,8 @@ func TestServer_ServesUntilStopped(t *testing.T) {
 	}
 }
 
-// TestServer_StopLetsRequestsFinish: stopping lets requests finish. A request in progress gets its answer, an idle
-// or slow client is cut, and the port is free afterwards.
+// TestServer_StopLetsRequestsFinish: when the server stops, a request in progress gets its answer, an idle or slow
+// client is disconnected, and the port is free afterwards.
 func TestServer_StopLetsRequestsFinish(t *testing.T) {
 	for _, probes := range []bool{false, true} {
 		began, finish := make(chan struct{}), make(chan struct{})
@@ -159,7 +159,8 @@ func taken(t *testing.T) net.Listener {
 	return other
 }
 
-// TestServer_TakenAddressRetried: a taken address is tried again.
+// TestServer_TakenAddressRetried: the server reports an address that is in use with its owner, and retries until it is
+// free.
 func TestServer_TakenAddressRetried(t *testing.T) {
 	other := taken(t)
 	failures := make(chan error, 1000)
@@ -180,7 +181,7 @@ func TestServer_TakenAddressRetried(t *testing.T) {
 	}
 }
 
-// TestServer_HardFailEndsAtFirstFailure: hard fail ends with the first failure.
+// TestServer_HardFailEndsAtFirstFailure: with HardFail, Run ends at the first failure.
 func TestServer_HardFailEndsAtFirstFailure(t *testing.T) {
 	var failures []error
 	c := on(taken(t).Addr().String())
@@ -192,7 +193,7 @@ func TestServer_HardFailEndsAtFirstFailure(t *testing.T) {
 	}
 }
 
-// TestServer_RetriesEveryFiveSeconds: retries come every five seconds until the context ends, which ends the wait.
+// TestServer_RetriesEveryFiveSeconds: the server retries every five seconds until the context ends.
 func TestServer_RetriesEveryFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -217,8 +218,8 @@ func TestServer_RetriesEveryFiveSeconds(t *testing.T) {
 	})
 }
 
-// TestServer_AddressBeingHandedOver: an address that is handed over. While another process is about to release the
-// address, a failure does not end Run, not even with HardFail, and retries come quickly. Afterwards it does.
+// TestServer_AddressBeingHandedOver: while another process is about to release the address, a failure does not end Run,
+// even with HardFail, and retries are frequent; afterwards, a failure ends Run.
 func TestServer_AddressBeingHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -245,9 +246,8 @@ type costly struct{ made *int }
 
 func (e costly) Error() string { *e.made++; return "costly" }
 
-// TestServer_LongHandoverIsCheap: a hand over that lasts is cheap. A process may be on standby for ever. The text
-// of no error is made, which would look for the process that has the address, and there are fewer and fewer
-// attempts.
+// TestServer_LongHandoverIsCheap: a process on standby, possibly for ever, tries less and less often, and never formats
+// the error, which would search for the process that has the address.
 func TestServer_LongHandoverIsCheap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries, made := 0, 0
@@ -262,7 +262,7 @@ func TestServer_LongHandoverIsCheap(t *testing.T) {
 	})
 }
 
-// TestServer_AddressTakenOver: an address is taken over as soon as the other process releases it.
+// TestServer_AddressTakenOver: the server takes the address as soon as the other process releases it.
 func TestServer_AddressTakenOver(t *testing.T) {
 	other := taken(t)
 	rejected, listens := make(chan error, 1000), make(chan struct{}, 1)
@@ -288,8 +288,8 @@ func TestServer_AddressTakenOver(t *testing.T) {
 	}
 }
 
-// TestServer_ConnectionsBounded: clients leave descriptors. A server has only so many connections at a time,
-// whatever clients open. One more is served, and takes the place of the first.
+// TestServer_ConnectionsBounded: a server limits its connections, to leave descriptors for the process. A further
+// client is served, and takes the place of the first one.
 func TestServer_ConnectionsBounded(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -336,8 +336,8 @@ func TestServer_ConnectionsBounded(t *testing.T) {
 	}
 }
 
-// TestServer_UnreadAnswerCut: an answer that is not read is cut. Its memory is free after the deadline. A profile
-// may take longer by the time that it was asked for.
+// TestServer_UnreadAnswerCut: an answer that the client does not read is ended at the deadline, which frees its memory.
+// A profile may take longer, by the requested duration.
 func TestServer_UnreadAnswerCut(t *testing.T) {
 	c, cut := on(anyPort), make(chan error, 1)
 	profiles := c.Handler

@@ -14,7 +14,7 @@ import (
 
 const asFlagz = ";as=Flagz;g=config.k8s.io;v="
 
-// TestZPages_StructuredAnswers: z pages for programs.
+// TestZPages_StructuredAnswers: z-pages return JSON or YAML in the requested version, and 406 if there is none.
 func TestZPages_StructuredAnswers(t *testing.T) {
 	testRequests(t, site(), []request{
 		{path: "/flagz", accept: JSON + asFlagz + zVersion, code: 200, mediaType: JSON,

@@ -93,7 +93,7 @@ func documents(t *testing.T, text string) (all []any) {
 // hashed is the name of the ConfigMap that kustomize generates.
 var hashed = regexp.MustCompile(`name: sluice-[a-z0-9]{10}\n`)
 
-// A changed configuration changes the pods, so that a rolling update applies it.
+// TestChart_ConfigurationReplacesPods: a changed configuration changes the pods, so that a rolling update applies it.
 func TestChart_ConfigurationReplacesPods(t *testing.T) {
 	checksum := func(args ...string) string {
 		return regexp.MustCompile(`checksum/config: [0-9a-f]{64}\n`).FindString(render(t, "sluice", args...))
@@ -112,7 +112,7 @@ func TestChart_ConfigurationReplacesPods(t *testing.T) {
 	}
 }
 
-// The chart renders the objects of every directory that kustomize builds.
+// TestChart_EqualsKustomize: the chart renders the objects of every directory that kustomize builds.
 func TestChart_EqualsKustomize(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	for _, c := range []struct {
@@ -166,7 +166,7 @@ func compare(t *testing.T, got, want map[string]map[string]any) {
 	t.Logf("%d objects", len(want))
 }
 
-// TestChart_FilesUpToDate: chart files are up to date.
+// TestChart_FilesUpToDate: the chart's files are copies of those in deploy.
 func TestChart_FilesUpToDate(t *testing.T) {
 	for _, name := range chartFiles {
 		if read(t, filepath.Join("deploy", name)) != read(t, filepath.Join(chart, "files", filepath.Base(name))) {
@@ -175,7 +175,7 @@ func TestChart_FilesUpToDate(t *testing.T) {
 	}
 }
 
-// Each value changes what it says.
+// TestChart_Values: each value of the chart changes the field that it describes.
 func TestChart_Values(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	for set, want := range map[string]string{
@@ -204,7 +204,7 @@ func TestChart_Values(t *testing.T) {
 	}
 }
 
-// A value that is not valid is an error that names it.
+// TestChart_RejectsInvalidValue: the error for an invalid value names the value.
 func TestChart_RejectsInvalidValue(t *testing.T) {
 	for set, field := range map[string]string{
 		"mode=ipvs":                        "'mode'",
@@ -239,7 +239,8 @@ func TestChart_RejectsInvalidValue(t *testing.T) {
 	}
 }
 
-// Other DaemonSets would run on the nodes of a release with another name too.
+// TestChart_RejectsUnknownLabel: a release of another name cannot run on labeled nodes, because other DaemonSets would
+// run on those, too.
 func TestChart_RejectsUnknownLabel(t *testing.T) {
 	text, err := helm(t, "other", filepath.Join(top, chart), "--set", "nodes=labeled")
 	if err == nil || !strings.Contains(text, "nodes: with labeled") {
@@ -247,7 +248,7 @@ func TestChart_RejectsUnknownLabel(t *testing.T) {
 	}
 }
 
-// A release packs the chart with its version, and twice the same bytes.
+// TestReleasedChart: two builds of a release's chart have its version and equal bytes.
 func TestReleasedChart(t *testing.T) {
 	dir := t.TempDir()
 	for version, chartVersion := range map[string]string{"v1.2.3": "1.2.3", "0123abc": "0.0.0-g0123abc"} {
@@ -275,7 +276,8 @@ func TestReleasedChart(t *testing.T) {
 	}
 }
 
-// The chart of a release for a registry names the digest of its image, unless values name another image.
+// TestReleasedChart_ImageDigest: the chart of a release for a registry names the digest of its image, unless values
+// name another image.
 func TestReleasedChart_ImageDigest(t *testing.T) {
 	packed := filepath.Join(t.TempDir(), "sluice.tgz")
 	digest := "sha256:" + strings.Repeat("0a", 32)

@@ -32,7 +32,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(printed)
 }
 
-// deploy/install.yaml is written by `make deploy`. Somebody who changes the base has to run it.
+// TestInstall_UpToDate: deploy/install.yaml is what `make deploy` writes. A change of deploy/base requires another run.
 func TestInstall_UpToDate(t *testing.T) {
 	fresh := filepath.Join(t.TempDir(), "install.yaml")
 	run(t, filepath.Join(top, "hack/deploy"), "", fresh)
@@ -45,8 +45,8 @@ func TestInstall_UpToDate(t *testing.T) {
 	}
 }
 
-// The privileged container gets no token: it does not connect to the API server. The others find theirs where the
-// kubeconfig names it.
+// TestInstall_PrivilegedWithoutToken: the privileged container, which does not connect to the API server, gets no
+// token; the other containers get it where the kubeconfig expects it.
 func TestInstall_PrivilegedWithoutToken(t *testing.T) {
 	manifests := read(t, "deploy/install.yaml")
 	_, daemonSet, _ := strings.Cut(manifests, "kind: DaemonSet\n")
@@ -68,8 +68,8 @@ func TestInstall_PrivilegedWithoutToken(t *testing.T) {
 	}
 }
 
-// The overlay for userspace mode gives the proxy, and the check before it, what mode needs besides,
-// and lets pods overlap.
+// TestOverlay_Userspace: the overlay for userspace mode gives the proxy and its preflight check the capability that the
+// mode needs, lets pods overlap, and changes nothing else.
 func TestOverlay_Userspace(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	build := func(folder string) string {
@@ -89,7 +89,7 @@ func TestOverlay_Userspace(t *testing.T) {
 	}
 }
 
-// The overlay for questions to all nodes opens the port in the proxy, and not in the check before it.
+// TestOverlay_Fleet: the overlay for queries to all nodes opens the port in the proxy, and not in its preflight check.
 func TestOverlay_Fleet(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/fleet"))
@@ -101,7 +101,7 @@ func TestOverlay_Fleet(t *testing.T) {
 	}
 }
 
-// TestInstall_CustomImage: install takes an image.
+// TestInstall_CustomImage: hack/deploy with an image writes manifests whose three containers use it.
 func TestInstall_CustomImage(t *testing.T) {
 	const image = "registry.example/team/sluice:v1.2.3"
 	fresh := filepath.Join(t.TempDir(), "install.yaml")
@@ -124,7 +124,8 @@ func TestInstall_CustomImage(t *testing.T) {
 	}
 }
 
-// The overlay for a secured metrics address changes each endpoint of the ServiceMonitor, and gives the permissions.
+// TestOverlay_Secured: the overlay for a secured metrics address changes each endpoint of the ServiceMonitor and grants
+// the permissions.
 func TestOverlay_Secured(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
 	overlay := run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy/secured"))

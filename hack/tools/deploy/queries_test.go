@@ -122,7 +122,8 @@ func docsQueries(t *testing.T) []string {
 	return all
 }
 
-// Each query, of a rule, the dashboard or a page, asks for metrics and labels that exist.
+// TestQueries_MetricsAreExported: each query of a rule, the dashboard or a page uses only metrics and labels that
+// exist.
 func TestQueries_MetricsAreExported(t *testing.T) {
 	known := catalogue(t)
 	queries := append(dashboardQueries(t), docsQueries(t)...)

@@ -49,7 +49,7 @@ func rules(t *testing.T) ([]rule, []byte) {
 	return all, file
 }
 
-// Prometheus accepts the rules, and they alert when the tests beside them say.
+// TestAlertRules_Fire: Prometheus accepts the rules, and they fire when the tests in deploy/monitoring expect it.
 func TestAlertRules_Fire(t *testing.T) {
 	_, file := rules(t)
 	dir := t.TempDir()
@@ -82,7 +82,8 @@ func meaning(r rule) string {
 	return begin + ".*"
 }
 
-// Each alert is expected in a test, and docs/runbooks.md has a section on it, which it names.
+// TestAlertRules_TestedAndDocumented: a test expects each alert, and docs/runbooks.md has a section on it, to which the
+// alert links.
 func TestAlertRules_TestedAndDocumented(t *testing.T) {
 	all, _ := rules(t)
 	tested := matches(alertTested, read(t, "deploy/monitoring/rules_test.yaml"))

@@ -64,7 +64,8 @@ func kept(t *testing.T) func(labels.Labels) bool {
 	}
 }
 
-// The ServiceMonitor keeps the metrics of all queries, and few series of a real process.
+// TestServiceMonitor_KeepsFewSeries: the ServiceMonitor keeps the metrics of all queries, and few series of a real
+// process.
 func TestServiceMonitor_KeepsFewSeries(t *testing.T) {
 	keep := kept(t)
 	names, total := map[string]bool{}, 0

@@ -60,8 +60,7 @@ func content(t *testing.T, file string) []byte {
 	return all
 }
 
-// TestImage_Reproducible: equal inputs give equal bytes, wherever they are, and whatever umask and clock made
-// them.
+// TestImage_Reproducible: equal inputs give equal bytes, independent of their folder, the umask and the clock.
 func TestImage_Reproducible(t *testing.T) {
 	created := time.Unix(1_700_000_000, 0).UTC()
 	a := inputs(t, 0o022, created)
@@ -95,8 +94,8 @@ func files(t *testing.T, archive []byte) map[string][]byte {
 	}
 }
 
-// TestImage_NameAndArchitectures: the image is named as a pod looks it up, with the default registry, and is there
-// for both architectures.
+// TestImage_NameAndArchitectures: the image contains both architectures and has the full name under which a pod looks
+// it up, with the default registry.
 func TestImage_NameAndArchitectures(t *testing.T) {
 	o := inputs(t, 0o022, time.Unix(1_700_000_000, 0))
 	for file, tag := range map[string]string{o.out: "v1", o.static: "v1-static"} {
@@ -124,7 +123,8 @@ func TestImage_NameAndArchitectures(t *testing.T) {
 	}
 }
 
-// The layer of the program, which both images contain, has the licenses. An image without them is not built.
+// TestImage_ContainsLicenses: the program's layer, which both images contain, includes the licenses; without licenses,
+// no image is built.
 func TestImage_ContainsLicenses(t *testing.T) {
 	o := inputs(t, 0o077, time.Unix(1_700_000_000, 0))
 	layer, err := o.program("amd64")
@@ -149,8 +149,8 @@ func TestImage_ContainsLicenses(t *testing.T) {
 	}
 }
 
-// TestImage_MatchesDockerfile: the dockerfile gives the same. It says how a container runs, and makes the folders,
-// as this program does; it takes the packages from the same list, and what it copies exists.
+// TestImage_MatchesDockerfile: the Dockerfile runs the container and creates folders as this program does, uses the
+// same list of packages, and copies only existing files.
 func TestImage_MatchesDockerfile(t *testing.T) {
 	const top = "../../../"
 	parsed, err := parser.Parse(bytes.NewReader(content(t, top+"Dockerfile")))

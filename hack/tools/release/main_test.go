@@ -179,7 +179,8 @@ func verified(o *options, key string, args ...string) (string, error) {
 	return table.String(), err
 }
 
-// A complete, signed release of another version, or of another commit, does not replace the expected one.
+// TestVerify_OlderRelease: verification rejects a complete, signed release of another version or commit than the
+// expected one.
 func TestVerify_OlderRelease(t *testing.T) {
 	private, public := keys(t, "ed25519")
 	o := artifacts(t, "sluice")
@@ -209,7 +210,7 @@ func TestVerify_OlderRelease(t *testing.T) {
 	}
 }
 
-// TestVerify_Release: release is verified.
+// TestVerify_Release: a signed release passes verification, with each type of key.
 func TestVerify_Release(t *testing.T) {
 	for _, c := range []struct{ kind, image string }{{"ed25519", "sluice"}, {"ecdsa", "registry.example:5000/net/sluice"}} {
 		t.Run(c.kind, func(t *testing.T) {
@@ -234,7 +235,8 @@ func TestVerify_Release(t *testing.T) {
 	}
 }
 
-// Equal files give equal statements, with a key or without one. Without a key, the release says so, and is not verified.
+// TestAttest_Reproducible: equal files give equal statements, with or without a key. Without a key, the release is
+// marked as not signed, and verification fails.
 func TestAttest_Reproducible(t *testing.T) {
 	private, public := keys(t, "ecdsa")
 	o := artifacts(t, "sluice")
@@ -299,7 +301,7 @@ func edit(t *testing.T, path, from, to string) {
 	write(t, path, bytes.Replace(text, []byte(from), []byte(to), 1))
 }
 
-// Verification names the file that was changed, removed or added after the signature.
+// TestVerify_ChangedFiles: verification names the file that was changed, removed or added after the signature.
 func TestVerify_ChangedFiles(t *testing.T) {
 	private, public := keys(t, "ecdsa")
 	original := artifacts(t, "registry.example/sluice")
@@ -362,7 +364,8 @@ func TestVerify_ChangedFiles(t *testing.T) {
 	}
 }
 
-// A mistake before the signature is found as well: another image, and an SBOM of another program.
+// TestVerify_SignedMistakes: verification finds mistakes made before the signature, too: another image, and an SBOM of
+// another program.
 func TestVerify_SignedMistakes(t *testing.T) {
 	private, public := keys(t, "ed25519")
 	for name, c := range map[string]struct {

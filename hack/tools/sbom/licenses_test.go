@@ -32,7 +32,8 @@ func licenses(t *testing.T, module string, args ...string) (dir string, err erro
 	return dir, nil
 }
 
-// The licenses contain the texts of every module that the binaries of Sluice record, of Go and of Sluice.
+// TestLicenses_EveryLinkedModule: the licenses contain the texts of Go, Sluice and every module that the binaries
+// record.
 func TestLicenses_EveryLinkedModule(t *testing.T) {
 	const top = "../../.."
 	dir, err := licenses(t, top)
@@ -77,7 +78,8 @@ func TestLicenses_EveryLinkedModule(t *testing.T) {
 	}
 }
 
-// A module without a license fails the build with its name, even if a folder of it has a license.
+// TestLicenses_MissingLicense: a module without a license fails the build with its name, even if one of its folders has
+// a license.
 func TestLicenses_MissingLicense(t *testing.T) {
 	module := t.TempDir()
 	for name, text := range map[string]string{

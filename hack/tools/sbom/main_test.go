@@ -54,7 +54,8 @@ func find(t *testing.T, bom *cdx.BOM, name string) cdx.Component {
 	return cdx.Component{}
 }
 
-// TestSBOM_ProgramModules: the programs modules are listed.
+// TestSBOM_ProgramModules: the SBOM of a program lists its modules and the standard library, and two SBOMs of it are
+// equal.
 func TestSBOM_ProgramModules(t *testing.T) {
 	bom, text := list(t, "")
 	if _, again := list(t, ""); !bytes.Equal(text, again) {
@@ -77,7 +78,7 @@ func TestSBOM_ProgramModules(t *testing.T) {
 	}
 }
 
-// TestSBOM_ImagePackages: the image has its packages too.
+// TestSBOM_ImagePackages: the SBOM of an image also lists the Debian packages.
 func TestSBOM_ImagePackages(t *testing.T) {
 	bom, _ := list(t, "libc6 2.36-9+deb12u14 amd64 glibc 2.36-9+deb12u14\niptables 1.8.9-2 amd64 iptables 1.8.9-2\n")
 	libc := find(t, bom, "libc6")
@@ -89,7 +90,7 @@ func TestSBOM_ImagePackages(t *testing.T) {
 	}
 }
 
-// TestSBOM_InvalidPackageLine: a line that is no package.
+// TestSBOM_InvalidPackageLine: an invalid or empty list of packages is an error.
 func TestSBOM_InvalidPackageLine(t *testing.T) {
 	o := options{packages: filepath.Join(t.TempDir(), "packages")}
 	for text, want := range map[string]string{"iptables\n": `"iptables": must have 5 words`, "": "no packages"} {

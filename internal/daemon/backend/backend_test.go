@@ -122,7 +122,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestEachFamily: whole makes a lack of one family an error, unless the node has no IPv6.
+// TestEachFamily: with whole, the lack of one family is an error, unless the node has no IPv6.
 func TestEachFamily(t *testing.T) {
 	lacks := func(family service.Family, err error) error { return &nftkernel.MissingError{Family: family, Err: err} }
 	off := &sysctl.NoIPv6Error{What: "off", Need: "on"}
@@ -158,7 +158,7 @@ func TestEachFamily(t *testing.T) {
 	}
 }
 
-// TestChoice_OneLine: choice is one line.
+// TestChoice_OneLine: the choice of the mode and its reason are logged in one line.
 func TestChoice_OneLine(t *testing.T) {
 	const reach = "node ports answer on all addresses, localhost included,"
 	kept := iptkernel.Former{Variant: iptkernel.NFT, Family: service.IPv4, ServicePorts: 12}

@@ -75,7 +75,7 @@ func (n *node) sh(script string) string {
 	return string(printed)
 }
 
-// TestKernelIPTables_BothFamilies: kernel both families.
+// TestKernelIPTables_BothFamilies: each variant has a domain for both families.
 func TestKernelIPTables_BothFamilies(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestKernelIPTables_BothFamilies(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_WithoutIPv6: kernel without IPv6.
+// TestKernelIPTables_WithoutIPv6: on a node without IPv6, only IPv4 is served, and a log line gives the reason.
 func TestKernelIPTables_WithoutIPv6(t *testing.T) {
 	n := newNode(t)
 	if err := n.namespace.Sysctl("net.ipv6.conf.all.disable_ipv6", "1"); err != nil {
@@ -115,7 +115,7 @@ func TestKernelIPTables_WithoutIPv6(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_RouteLocalnetOnDemand: kernel route localnet only when asked for.
+// TestKernelIPTables_RouteLocalnetOnDemand: route_localnet is set only if node ports are to answer on localhost.
 func TestKernelIPTables_RouteLocalnetOnDemand(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked bool
@@ -136,9 +136,8 @@ func TestKernelIPTables_RouteLocalnetOnDemand(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_LocalhostProtectedFirst: kernel localhost is protected first. Neighbors are kept from
-// 127.0.0.0/8 before route_localnet lets them in, by a proxy and by --init-only. The rule is that of the kubelet,
-// which may be there.
+// TestKernelIPTables_LocalhostProtectedFirst: a proxy and --init-only protect 127.0.0.0/8 from neighbors before
+// route_localnet lets them in. The rule is that of the kubelet, which may exist already.
 func TestKernelIPTables_LocalhostProtectedFirst(t *testing.T) {
 	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
 		" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\n"
@@ -182,7 +181,8 @@ func TestKernelIPTables_LocalhostProtectedFirst(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_RecordsRouteLocalnet: kernel records loopback addresses, so that a clean-up can close them.
+// TestKernelIPTables_RecordsRouteLocalnet: the previous value of route_localnet is recorded, so that a clean-up can
+// restore it.
 func TestKernelIPTables_RecordsRouteLocalnet(t *testing.T) {
 	n := newNode(t)
 	files := sysctl.Files{Record: sysctl.NewRecord(t.TempDir(), func(err error) { t.Errorf("warned: %v", err) })}
@@ -204,7 +204,8 @@ func TestKernelIPTables_RecordsRouteLocalnet(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_RejectsWithoutChanges: kernel rejects without touching.
+// TestKernelIPTables_RejectsWithoutChanges: an unknown variant and missing programs are rejected before anything
+// changes.
 func TestKernelIPTables_RejectsWithoutChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		options IPTablesOptions
@@ -240,7 +241,7 @@ func TestKernelIPTables_RejectsWithoutChanges(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_WarnsOtherVariant: kernel warns of the other variant.
+// TestKernelIPTables_WarnsOtherVariant: rules of a proxy in the other variant cause one warning.
 func TestKernelIPTables_WarnsOtherVariant(t *testing.T) {
 	n := newNode(t)
 	n.sh("iptables-legacy -t nat -N KUBE-SVC-X")
@@ -253,8 +254,8 @@ func TestKernelIPTables_WarnsOtherVariant(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_WarnsOtherFirewall: kernel warns of a firewall in the other variant. What it drops, our rules
-// cannot let through.
+// TestKernelIPTables_WarnsOtherFirewall: a firewall in the other variant causes a warning, because Sluice's rules
+// cannot accept packets that it drops.
 func TestKernelIPTables_WarnsOtherFirewall(t *testing.T) {
 	n := newNode(t)
 	n.sh("iptables-legacy -P FORWARD DROP; iptables-legacy -A INPUT -s 203.0.113.0/24 -j DROP")
@@ -272,7 +273,7 @@ func TestKernelIPTables_WarnsOtherFirewall(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_WarnsPrivateLock: kernel warns of a private lock.
+// TestKernelIPTables_WarnsPrivateLock: a private xtables lock causes a warning, unless the options ask for it.
 func TestKernelIPTables_WarnsPrivateLock(t *testing.T) {
 	for name, private := range map[string]bool{"meant": true, "by mistake": false} {
 		t.Run(name, func(t *testing.T) {
@@ -308,7 +309,7 @@ func (n *node) cleanUp() (found map[string]string, err error) {
 	return found, err
 }
 
-// TestKernelCleanUp_ContinuesAfterFailure: kernel clean up goes on after a failure.
+// TestKernelCleanUp_ContinuesAfterFailure: a clean-up continues after a failure, and names the rule that caused it.
 func TestKernelCleanUp_ContinuesAfterFailure(t *testing.T) {
 	n := newNode(t)
 	for _, program := range []string{"iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
@@ -339,7 +340,7 @@ func TestKernelCleanUp_ContinuesAfterFailure(t *testing.T) {
 	}
 }
 
-// TestKernelIPTables_ContextCanceled: kernel stops when told to.
+// TestKernelIPTables_ContextCanceled: a canceled context ends the preparation.
 func TestKernelIPTables_ContextCanceled(t *testing.T) {
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())

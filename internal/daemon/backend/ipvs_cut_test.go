@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestIPVS_LogCutConnections: log cut connections.
+// TestIPVS_LogCutConnections: closed connections of draining endpoints are logged with the reason, and with a limited
+// number of endpoints.
 func TestIPVS_LogCutConnections(t *testing.T) {
 	one := netip.MustParseAddrPort("10.0.0.1:80")
 	for _, tt := range []struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestIPVSOwnership_HasScaffold: IPVS ownership has the scaffold. What the renderer makes in iptables is what the
-// writer of rules reads, in the same form.
+// TestIPVSOwnership_HasScaffold: the ownership of IPVS mode contains each chain and hook that the renderer makes in
+// iptables, in the same form.
 func TestIPVSOwnership_HasScaffold(t *testing.T) {
 	ownership := IPVSOwnership()
 	hooks := map[string]string{}
@@ -43,7 +43,7 @@ func TestIPVSOwnership_HasScaffold(t *testing.T) {
 	}
 }
 
-// TestIPVSOwnership_SharedChainsStay: others of IPVS. What both modes have stays, whichever serves.
+// TestIPVSOwnership_SharedChainsStay: chains that IPVS mode shares with iptables mode remain when either mode serves.
 func TestIPVSOwnership_SharedChainsStay(t *testing.T) {
 	for _, c := range []struct {
 		mode  config.Mode

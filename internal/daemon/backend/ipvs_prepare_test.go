@@ -43,8 +43,8 @@ func kernelFiles(t *testing.T) sysctl.Files {
 	return files
 }
 
-// TestARPSettings_CannotBeSet: ARP settings that cannot be set keep IPVS mode with strict ARP from starting, and
-// userspace mode serves without.
+// TestARPSettings_CannotBeSet: if ARP settings cannot be set, IPVS mode with strict ARP does not start, and userspace
+// mode serves without them.
 func TestARPSettings_CannotBeSet(t *testing.T) {
 	const prefix = "net.ipv4.conf.all.arp_"
 	for name, c := range map[string]struct {
@@ -77,7 +77,7 @@ func TestARPSettings_CannotBeSet(t *testing.T) {
 	}
 }
 
-// TestSetIPVS_Parameters: they are set, recorded and logged, those of strict ARP only on demand.
+// TestSetIPVS_Parameters: the parameters of IPVS are set, recorded and logged, those of strict ARP only on demand.
 func TestSetIPVS_Parameters(t *testing.T) {
 	always := []string{"net.ipv4.ip_forward", "net.ipv4.vs.conntrack", "net.ipv4.vs.expire_nodest_conn", "net.ipv4.vs.expire_quiescent_template"}
 	for name, c := range map[string]struct {
@@ -117,7 +117,7 @@ func TestSetIPVS_Parameters(t *testing.T) {
 	}
 }
 
-// TestSetIPVS_ParameterMissing: IPVS parameter missing.
+// TestSetIPVS_ParameterMissing: the error for a parameter that the kernel lacks names the mode and the parameter.
 func TestSetIPVS_ParameterMissing(t *testing.T) {
 	err := setIPVS(IPVSOptions{Sysctls: sysctl.Files{Root: t.TempDir()}, Log: zap.NewNop()})
 	if err == nil || !strings.Contains(err.Error(), "IPVS mode: cannot set net.ipv4.vs.conntrack to 1") {

@@ -60,8 +60,8 @@ func (n *node) leave(mode config.Mode) string {
 	return n.sh("iptables-nft-save")
 }
 
-// TestKernelLeftovers_AfterIPVSMode: kernel modes leave IPVS. The rules of IPVS mode go. Iptables mode keeps what
-// both share.
+// TestKernelLeftovers_AfterIPVSMode: the next mode removes the rules of IPVS mode; iptables mode keeps those that both
+// share.
 func TestKernelLeftovers_AfterIPVSMode(t *testing.T) {
 	for mode, stays := range map[config.Mode]bool{config.ModeNFTables: false, config.ModeIPTables: true} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestKernelLeftovers_AfterIPVSMode(t *testing.T) {
 	}
 }
 
-// TestKernelLeftovers_AfterIPTablesMode: kernel IPVS leaves iptables. The chains of iptables mode go, except for
-// those that IPVS mode has rewritten.
+// TestKernelLeftovers_AfterIPTablesMode: IPVS mode removes the chains of iptables mode, except for those that it has
+// rewritten.
 func TestKernelLeftovers_AfterIPTablesMode(t *testing.T) {
 	n := newNode(t)
 	n.sh(rulesOfServices)
@@ -101,8 +101,8 @@ func TestKernelLeftovers_AfterIPTablesMode(t *testing.T) {
 	}
 }
 
-// TestKernelLeftovers_OwnRulesKept: kernel own rules are no leftover. A look lists the rules of the mode that
-// serves as kept; a sweep leaves them.
+// TestKernelLeftovers_OwnRulesKept: a dry sweep lists the rules of the serving mode as kept, and a real one does not
+// touch them.
 func TestKernelLeftovers_OwnRulesKept(t *testing.T) {
 	n := newNode(t)
 	n.sh("nft add table ip kube-proxy")

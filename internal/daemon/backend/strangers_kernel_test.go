@@ -123,8 +123,7 @@ func (n *node) rules(variant string) string {
 	return strings.Join(kept, "\n")
 }
 
-// TestKernelRepair_ForeignDeletions: kernel foreign deletions are healed. What another program deletes of the
-// proxy's rules is back without the periodic audit.
+// TestKernelRepair_ForeignDeletions: rules that another program deletes are restored without the periodic audit.
 func TestKernelRepair_ForeignDeletions(t *testing.T) {
 	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {
@@ -158,8 +157,8 @@ func firstService(rules string) string {
 	return ""
 }
 
-// TestKernelAudit_NoneAfterOwnWrites: kernel own writes bring no audit. Nor do other programs' chains in the nft
-// variant, where the kernel announces what has changed.
+// TestKernelAudit_NoneAfterOwnWrites: the proxy's own writes cause no audit; neither do other programs' chains in the
+// nft variant, where the kernel announces the changes.
 func TestKernelAudit_NoneAfterOwnWrites(t *testing.T) {
 	for _, variant := range testenv.Variants("nft", "legacy") {
 		t.Run(variant, func(t *testing.T) {

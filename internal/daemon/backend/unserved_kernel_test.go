@@ -14,8 +14,8 @@ import (
 // occupied is a chain of another program that iptables cannot write.
 const occupied = "nft 'add table ip nat; add chain ip nat POSTROUTING { type nat hook postrouting priority 50; }'"
 
-// TestKernelIPTables_UnprintableForeignRules: kernel foreign rules cost no family. A start serves both families
-// alongside foreign rules that iptables cannot print.
+// TestKernelIPTables_UnprintableForeignRules: a start serves both families alongside foreign rules that iptables cannot
+// print.
 func TestKernelIPTables_UnprintableForeignRules(t *testing.T) {
 	n := newNode(t)
 	n.sh("iptables-nft -t nat -A POSTROUTING; nft add rule ip nat POSTROUTING ip saddr 10.9.0.0/16 masquerade")
@@ -28,8 +28,7 @@ func TestKernelIPTables_UnprintableForeignRules(t *testing.T) {
 	}
 }
 
-// TestKernelLeftovers_UnservedFamilyKept: kernel rules of an unserved family remain. A mode that serves one family
-// removes no rules of the other.
+// TestKernelLeftovers_UnservedFamilyKept: a mode that serves one family removes no rules of the other.
 func TestKernelLeftovers_UnservedFamilyKept(t *testing.T) {
 	n := newNode(t)
 	n.sh(occupied + "; nft add table ip kube-proxy; nft add table ip6 kube-proxy; ip6tables-nft -t nat -N KUBE-IPVS-X")

@@ -26,9 +26,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelUserspace_ServiceAddressesNoARP: kernel Service addresses do not answer ARP. A node of userspace mode
-// leaves the addresses that a load balancer announces to whoever announces them, and answers for its own. A
-// clean-up restores the sysctls.
+// TestKernelUserspace_ServiceAddressesNoARP: a node in userspace mode does not answer ARP for addresses that a load
+// balancer announces, but does for its own addresses. A clean-up restores the sysctls.
 func TestKernelUserspace_ServiceAddressesNoARP(t *testing.T) {
 	node, neighbour := netnstest.New(t, "node"), netnstest.New(t, "neighbour")
 	ok(t, netns.Link(node, neighbour, netns.LinkSpec{
@@ -79,9 +78,8 @@ func TestKernelUserspace_ServiceAddressesNoARP(t *testing.T) {
 	}
 }
 
-// TestKernelUserspace_HostPortsClosed: kernel userspace leaves no port of the host open. What the backend builds
-// refuses clients of a program that listens on all addresses of the host, at the Service's address. The next mode,
-// or a clean-up, removes all.
+// TestKernelUserspace_HostPortsClosed: at a Service's address, clients cannot reach a program that listens on all
+// addresses of the host. The next mode, or a clean-up, removes these rules.
 func TestKernelUserspace_HostPortsClosed(t *testing.T) {
 	node := netnstest.New(t, "node")
 	l, err := node.Listen("tcp", "0.0.0.0:10250")
@@ -150,8 +148,8 @@ func TestKernelUserspace_HostPortsClosed(t *testing.T) {
 	}
 }
 
-// TestKernelReleaseAddresses_Server: kernel server address is released. An address that an earlier process made
-// local, and where nobody connects, leads out of the node again. Others stay, and so do routes of other programs.
+// TestKernelReleaseAddresses_Server: the API server's address that an earlier process made local is routed out of the
+// node again. Other addresses, and routes of other programs, remain.
 func TestKernelReleaseAddresses_Server(t *testing.T) {
 	node := netnstest.New(t, "node")
 	for _, addr := range []string{"203.0.113.6", "203.0.113.7", "2001:db8::6"} {
@@ -172,9 +170,8 @@ func TestKernelReleaseAddresses_Server(t *testing.T) {
 	}
 }
 
-// TestUserspace_WithoutGuard: userspace without guard. A kernel without nf_tables keeps the mode from starting,
-// and the error says what to do, unless the configuration accepts open ports of the host. Another error is final
-// in any case.
+// TestUserspace_WithoutGuard: on a kernel without nf_tables, the mode does not start and the error contains a remedy,
+// unless the configuration accepts open ports of the host. Any other error is final.
 func TestUserspace_WithoutGuard(t *testing.T) {
 	lacks, other := &nftkernel.MissingError{Family: service.IPv4, Err: syscall.EPROTONOSUPPORT}, syscall.EPERM
 	for name, c := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestUserspace_BoundsLoggedWithScope: bounds are logged with who has them. A client, a Service or the process.
+// TestUserspace_BoundsLoggedWithScope: a reached limit is logged with its scope: a client, a Service or the process.
 func TestUserspace_BoundsLoggedWithScope(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
 	log := zap.New(core)
@@ -36,8 +36,8 @@ func TestUserspace_BoundsLoggedWithScope(t *testing.T) {
 	}
 }
 
-// TestForwarders_Configure: forwarders are configured. With the bound of a client, and the addresses that no
-// endpoint may have.
+// TestForwarders_Configure: a configuration sets the forwarders' limit per client and the addresses that no endpoint
+// may have.
 func TestForwarders_Configure(t *testing.T) {
 	f := &Forwarders{}
 	defer f.Close()

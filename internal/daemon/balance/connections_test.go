@@ -10,9 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestOutliers_PickedUpConnections: picked up connections accuse no endpoint. Connections whose entries were lost
-// reach endpoints that reset them or, as far as the kernel announces, do not answer. Neither says that the
-// endpoint fails, and the open connections still count.
+// TestOutliers_PickedUpConnections: connections whose conntrack entries were lost make no suspect of the endpoint that
+// they reach next, which resets them or seems silent to the kernel. They still count as open.
 func TestOutliers_PickedUpConnections(t *testing.T) {
 	for _, least := range []bool{false, true} {
 		w, s, now, begin := observed()

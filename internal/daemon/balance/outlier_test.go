@@ -78,8 +78,8 @@ func (w *world) warm(clients int) {
 	}
 }
 
-// TestOutliers_ThreeFailuresTwoClients: three failures of two clients. In a row, and of clients that other
-// endpoints answer.
+// TestOutliers_ThreeFailuresTwoClients: three failures in a row, of two clients that other endpoints answer, make an
+// endpoint a suspect.
 func TestOutliers_ThreeFailuresTwoClients(t *testing.T) {
 	w := newWorld(t, 3)
 	w.warm(2)
@@ -96,8 +96,8 @@ func TestOutliers_ThreeFailuresTwoClients(t *testing.T) {
 	w.expect("in a row", 1)
 }
 
-// TestOutliers_EvidenceComesLater: evidence may come later. Clients are answered by another endpoint only after
-// their failures.
+// TestOutliers_EvidenceComesLater: an endpoint also becomes a suspect if other endpoints answer the clients only after
+// the failures.
 func TestOutliers_EvidenceComesLater(t *testing.T) {
 	w := newWorld(t, 3)
 	for i := range 4 {
@@ -146,8 +146,7 @@ func TestOutliers_Trials(t *testing.T) {
 	}
 }
 
-// TestOutliers_APIChangeResets: news of the API resets. An endpoint that leaves and comes back is judged from
-// scratch.
+// TestOutliers_APIChangeResets: an endpoint that is removed and added again is judged from the beginning.
 func TestOutliers_APIChangeResets(t *testing.T) {
 	w := newWorld(t, 2)
 	w.warm(2)
@@ -160,8 +159,8 @@ func TestOutliers_APIChangeResets(t *testing.T) {
 	w.expect("after")
 }
 
-// TestOutliers_Acquittal: two clients that a new policy drops everywhere make a suspect of an endpoint, until
-// another one fails them as well.
+// TestOutliers_Acquittal: two clients that a new policy drops everywhere make an endpoint a suspect only until another
+// endpoint fails them, too.
 func TestOutliers_Acquittal(t *testing.T) {
 	w := newWorld(t, 3)
 	w.warm(3)
@@ -181,8 +180,7 @@ func TestOutliers_Acquittal(t *testing.T) {
 	w.expect("in the long run")
 }
 
-// TestOutliers_ForgedClientsKeepSuspect: forged clients acquit none. A suspect stays one when its witnesses are
-// forgotten, since forged clients take their room.
+// TestOutliers_ForgedClientsKeepSuspect: a suspect remains one when forged clients displace the clients that it failed.
 func TestOutliers_ForgedClientsKeepSuspect(t *testing.T) {
 	w, r := newWorld(t, 4), rand.New(rand.NewPCG(1, 2))
 	w.warm(3)
@@ -201,7 +199,8 @@ func TestOutliers_ForgedClientsKeepSuspect(t *testing.T) {
 	}
 }
 
-// TestOutliers_HarmlessFailures: none of these says that an endpoint fails.
+// TestOutliers_HarmlessFailures: failures that no single endpoint causes, such as those of one client or at all
+// endpoints, make no suspect.
 func TestOutliers_HarmlessFailures(t *testing.T) {
 	cases := map[string]func(w *world, r *rand.Rand){
 		"one client that a policy drops, among others": func(w *world, r *rand.Rand) {
@@ -249,8 +248,8 @@ func TestOutliers_HarmlessFailures(t *testing.T) {
 	}
 }
 
-// TestOutliers_SilentEndpointTrial: trial of a silent endpoint. The connection of a trial stays until it fails,
-// after the patience for answers, and is deleted then. The endpoint remains one suspect.
+// TestOutliers_SilentEndpointTrial: the trial connection to a silent endpoint is kept until the patience for answers
+// ends, and then deleted. The endpoint remains one suspect.
 func TestOutliers_SilentEndpointTrial(t *testing.T) {
 	var told []Event
 	deleted := 0
@@ -341,8 +340,8 @@ func observed() (w *worker, s *tracked, now time.Time, begin func(c, e int)) {
 	}
 }
 
-// TestOutliers_LossesAndDelays: losses and delays accuse no endpoint. After lost announcements, and after a delay
-// of the worker, unheard answers are no failures.
+// TestOutliers_LossesAndDelays: after lost announcements, and after a delay of the worker, missing answers are no
+// failures.
 func TestOutliers_LossesAndDelays(t *testing.T) {
 	w, s, now, begin := observed()
 	for c := range 3 {
@@ -378,8 +377,8 @@ func TestOutliers_LossesAndDelays(t *testing.T) {
 	}
 }
 
-// TestWorker_RemovedServiceLeavesNothing: a Service that leaves leaves nothing. Its connections make room for
-// those of others.
+// TestWorker_RemovedServiceLeavesNothing: a removed Service leaves no connections, so there is room for those of
+// others.
 func TestWorker_RemovedServiceLeavesNothing(t *testing.T) {
 	w, s, _, begin := observed()
 	for c := range 10 {
@@ -394,8 +393,7 @@ func TestWorker_RemovedServiceLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestWorker_ConnectionsBoundedPerService: one Service does not take all room. Further connections of it are not
-// followed.
+// TestWorker_ConnectionsBoundedPerService: connections of one Service beyond the limit are not followed.
 func TestWorker_ConnectionsBoundedPerService(t *testing.T) {
 	w, s, _, begin := observed()
 	for c := range serviceWaitingMax + 100 {

@@ -73,9 +73,9 @@ func (m *mixture) connection(n int, purpose bool) {
 	}
 }
 
-// TestOutliers_DeliberateFailures: clients that fail on purpose. Two clients alternate ordinary connections with
-// packets that no endpoint answers, as with the TCP MD5 option, and a third one makes two connections per second.
-// At first, they are believed. In three minutes, they made 19 suspects when they were always believed.
+// TestOutliers_DeliberateFailures: clients that fail on purpose make few suspects. Two clients alternate ordinary
+// connections with packets that no endpoint answers, as with the TCP MD5 option, and a third one makes two connections
+// per second. In three minutes, they caused 19 suspects when every failure counted.
 func TestOutliers_DeliberateFailures(t *testing.T) {
 	const seeds, attempt = 10, 162500 * time.Microsecond
 	ejections := 0
@@ -97,8 +97,8 @@ func TestOutliers_DeliberateFailures(t *testing.T) {
 	}
 }
 
-// TestOutliers_DeadAmongOrdinaryFailures: ordinary failures use up no credibility. A dead endpoint is found among
-// others that lose packets, or when another one answers every second connection.
+// TestOutliers_DeadAmongOrdinaryFailures: clients remain credible after ordinary failures: a dead endpoint is found
+// among others that lose packets, or while another one answers only every second connection.
 func TestOutliers_DeadAmongOrdinaryFailures(t *testing.T) {
 	for name, set := range map[string]func(*mixture){
 		"half broken": func(m *mixture) { m.flaky = m.all[1] },

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Announcements fail or are lost, and then the only Service that adapts goes. The worker rests, and its failure is over.
+// TestWorker_RestsWithoutServices: after announcements failed or were lost, the worker rests and its failure ends when
+// the only adapting Service is removed.
 func TestWorker_RestsWithoutServices(t *testing.T) {
 	for _, failure := range []error{errors.New("no buffer space"), nil} {
 		synctest.Test(t, func(t *testing.T) {

@@ -61,9 +61,9 @@ func (c *crowd) open(s *tracked, count int, e byte) {
 	}
 }
 
-// TestSample_KeepsProportions: a sample keeps proportions. With more open connections than are counted, a new
-// endpoint gets about what it lacks, the number that counts is bounded, and one Service is told. With few
-// connections again, all of them count.
+// TestSample_KeepsProportions: with more open connections than are counted, a new endpoint gets about its missing
+// share, the counted number is limited, and the Service is reported once. With few connections, all of them count
+// again.
 func TestSample_KeepsProportions(t *testing.T) {
 	c := newCrowd()
 	s := c.add("web", 4, false, true)
@@ -109,8 +109,7 @@ func TestSample_KeepsProportions(t *testing.T) {
 	}
 }
 
-// TestSample_FullNodeMakesRoom: many connections elsewhere take no room. Services with most connections make room
-// for others on a full node.
+// TestSample_FullNodeMakesRoom: on a full node, the Services with most connections make room for others.
 func TestSample_FullNodeMakesRoom(t *testing.T) {
 	c := newCrowd()
 	for i := range connectionsMax/serviceMax + 2 {
@@ -123,8 +122,8 @@ func TestSample_FullNodeMakesRoom(t *testing.T) {
 	}
 }
 
-// TestOutliers_ManyOpenConnections: open connections do not blind the judge. However many connections are open,
-// and however many forged clients get no answer, an endpoint that does not answer is found.
+// TestOutliers_ManyOpenConnections: an endpoint that does not answer is found regardless of the number of open
+// connections and of forged clients without an answer.
 func TestOutliers_ManyOpenConnections(t *testing.T) {
 	for name, crowded := range map[string]func(c *crowd, s *tracked){
 		"open connections": func(c *crowd, s *tracked) { c.open(s, 3*serviceMax, 0) },
@@ -172,8 +171,8 @@ func TestOutliers_ManyOpenConnections(t *testing.T) {
 	}
 }
 
-// TestWorker_RareTableReads: readings are rare. A Service that changes its mind all the time, and announcements
-// that are lost all the time, make the process read the connection table for 2 % of the time.
+// TestWorker_RareTableReads: the process reads the connection table for at most 2 % of the time, even if a Service
+// keeps changing its annotation or announcements keep getting lost.
 func TestWorker_RareTableReads(t *testing.T) {
 	for name, event := range map[string]func(w *worker, s *tracked){
 		"flips": func(w *worker, s *tracked) {
@@ -216,8 +215,8 @@ func TestWorker_RareTableReads(t *testing.T) {
 	}
 }
 
-// TestWeights_UnknownCountsEqualShares: unknown counts give equal shares. Until the connections that were open
-// before count, no endpoint is preferred.
+// TestWeights_UnknownCountsEqualShares: all endpoints have equal shares until the connections that were already open
+// are counted.
 func TestWeights_UnknownCountsEqualShares(t *testing.T) {
 	c := newCrowd()
 	s := c.add("web", 5, false, true)

@@ -21,8 +21,8 @@ func addresses(n int) (all []netip.AddrPort, present map[netip.AddrPort]bool) {
 	return all, present
 }
 
-// TestWeights_Ramp: a new endpoint begins with a tenth and has its full share in the end; those that were there
-// first do not.
+// TestWeights_Ramp: the share of a new endpoint grows from a tenth to the full share; the first endpoints have it at
+// once.
 func TestWeights_Ramp(t *testing.T) {
 	all, present := addresses(3)
 	s := &tracked{adaptation: service.Adaptation{SlowStart: time.Minute}, endpoints: map[netip.AddrPort]*endpoint{}}
@@ -52,8 +52,8 @@ func TestWeights_Ramp(t *testing.T) {
 	}
 }
 
-// TestWeights_StepsTowardFewerConnections: steps toward fewer connections. Shares move by at most half in one
-// step, within bounds, and rest once counts are equal.
+// TestWeights_StepsTowardFewerConnections: shares move toward endpoints with fewer connections, by at most half in one
+// step and within limits, and stop when the counts are equal.
 func TestWeights_StepsTowardFewerConnections(t *testing.T) {
 	all, present := addresses(4)
 	s := &tracked{least: true, complete: true, endpoints: map[netip.AddrPort]*endpoint{}}
@@ -95,8 +95,8 @@ func TestWeights_StepsTowardFewerConnections(t *testing.T) {
 	}
 }
 
-// TestWeights_ConnectionsBecomeEqual: connections become equal simulates clients that hold their connections:
-// after one endpoint was empty, the counts become equal faster than at random.
+// TestWeights_ConnectionsBecomeEqual simulates clients that hold their connections: after one endpoint was empty, the
+// counts become equal faster than at random.
 func TestWeights_ConnectionsBecomeEqual(t *testing.T) {
 	all, present := addresses(4)
 	s := &tracked{least: true, complete: true, endpoints: map[netip.AddrPort]*endpoint{}}

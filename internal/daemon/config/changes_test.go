@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestCompare_EveryField: compare finds every field. A change of any field is found, alone, with its values.
+// TestCompare_EveryField: a change of any field is found, alone, with its values.
 func TestCompare_EveryField(t *testing.T) {
 	for _, c := range fieldCases {
 		if c.field == "apiVersion" || c.field == "kind" || c.field == "SluiceConfiguration.apiVersion" || c.field == "SluiceConfiguration.kind" {
@@ -42,7 +42,7 @@ func TestCompare_EveryField(t *testing.T) {
 	}
 }
 
-// TestCompare_NamedDefault: to name the default is a change, because it then applies.
+// TestCompare_NamedDefault: setting a field to its default is a change, because the default then applies.
 func TestCompare_NamedDefault(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"iptables: {minSyncPeriod: 1s}\n"))

@@ -95,7 +95,7 @@ func again(t *testing.T, c *Config) {
 	}
 }
 
-// TestLoad_SettingsByMode: which settings apply in which mode. As in kube-proxy v1.37, an unset mode has those of
+// TestLoad_SettingsByMode: each mode uses its own settings; as in kube-proxy v1.37, an unset mode uses those of
 // iptables.
 func TestLoad_SettingsByMode(t *testing.T) {
 	text := kubeProxyHead + `
@@ -122,8 +122,7 @@ mode: `
 	}
 }
 
-// TestLoad_FlagsByMode: flags by mode. One flag serves several modes. A file cannot say 0, which means the default
-// there.
+// TestLoad_FlagsByMode: one flag applies to several modes. In a flag, 0 is a value; in a file, it means the default.
 func TestLoad_FlagsByMode(t *testing.T) {
 	words := []string{"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--ipvs-sync-period=2m", "--ipvs-min-sync-period=2s",
 		"--masquerade-all", "--iptables-masquerade-bit=1"}
@@ -146,7 +145,7 @@ func TestLoad_FlagsByMode(t *testing.T) {
 	}
 }
 
-// TestPace: a configured period applies. A default does not, and the backend keeps its pace.
+// TestPace: a configured period applies; with a default period, the backend keeps its pace.
 func TestPace(t *testing.T) {
 	backoff := aggregator.Pace{BackoffMin: 100 * time.Millisecond, BackoffMax: 30 * time.Second}
 	for name, c := range map[string]struct {

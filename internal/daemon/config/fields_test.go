@@ -212,7 +212,7 @@ func allFields() []string {
 	return fields
 }
 
-// TestFields_Complete: every field is in the table.
+// TestFields_Complete checks that the table of cases contains every field.
 func TestFields_Complete(t *testing.T) {
 	have := allFields()
 	var want []string

@@ -14,7 +14,7 @@ import (
 
 const sluiceHead = "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n"
 
-// TestFile_Rejected: every mistake of a file is reported, with its line.
+// TestFile_Rejected: every error of a file is reported, with its line.
 func TestFile_Rejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -89,7 +89,7 @@ func TestFile_Rejected(t *testing.T) {
 	}
 }
 
-// TestFile_MistakesInOrder: mistakes are reported in file order.
+// TestFile_MistakesInOrder: errors are reported in file order.
 func TestFile_MistakesInOrder(t *testing.T) {
 	file := write(t, kubeProxyHead+"oomScoreAdj: 5000\nmode: fast\n")
 	said := rejected("--config", file)
@@ -98,7 +98,7 @@ func TestFile_MistakesInOrder(t *testing.T) {
 	}
 }
 
-// TestFile_LenientLikeKubeProxy: what kube-proxy accepts with a log line is accepted.
+// TestFile_LenientLikeKubeProxy: a file that kube-proxy accepts with a log line is accepted with a warning.
 func TestFile_LenientLikeKubeProxy(t *testing.T) {
 	file := write(t, kubeProxyHead+"mode: ipvs\nudpIdleTimeout: 250ms\nIptables: {}\nconntrack:\n  max: 5\nmode: iptables\n"+
 		"featureGates: {AllowServiceExternalIPs: true}\nwindowsRunAsService: true\n")
@@ -126,7 +126,7 @@ func TestFile_LenientLikeKubeProxy(t *testing.T) {
 	}
 }
 
-// TestFile_Strict: in Sluice's own document, unknown fields and fields that are set twice are mistakes.
+// TestFile_Strict: in Sluice's own document, unknown fields and fields that are set twice are errors.
 func TestFile_Strict(t *testing.T) {
 	for text, want := range map[string]string{
 		"colour: red":                             ":6: SluiceConfiguration.colour: unknown field",
@@ -147,7 +147,7 @@ func TestFile_Strict(t *testing.T) {
 	}
 }
 
-// TestFile_UnquotedOff: off needs no quotes where a word is wanted.
+// TestFile_UnquotedOff: the value off needs no quotes in a field for text.
 func TestFile_UnquotedOff(t *testing.T) {
 	c, warnings := load(t, "--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"reload: off\ntraffic: {flowLog: off, accounting: true}\nnftables: {offload: off}\n"))
 	if len(warnings) > 0 || c.Sluice.Reload != ReloadOff || c.Sluice.Traffic.FlowLog != FlowLogOff || !c.Sluice.Traffic.Accounting || c.Sluice.NFTables.Offload != OffloadOff {
@@ -155,7 +155,7 @@ func TestFile_UnquotedOff(t *testing.T) {
 	}
 }
 
-// TestFile_SeveralFiles: documents of several files count together, and the fields of later ones. Without
+// TestFile_SeveralFiles: documents of several files count together, and later files override earlier ones. Without
 // kube-proxy's document, its flags count.
 func TestFile_SeveralFiles(t *testing.T) {
 	first, second := write(t, kubeProxyHead+"mode: iptables\n"), write(t, sluiceHead+"balancing: {seed: 7}\n")
@@ -188,7 +188,8 @@ func TestFile_SeveralFiles(t *testing.T) {
 	}
 }
 
-// TestFile_WrongFileNamed: the file that is wrong is named. Another file sets the same field, well.
+// TestFile_WrongFileNamed: the error names the file with the invalid value, although another file sets the same field
+// correctly.
 func TestFile_WrongFileNamed(t *testing.T) {
 	wrong, well := write(t, sluiceHead+"\nmetrics: {servicesMax: abc}\n"), write(t, sluiceHead+"metrics: {servicesMax: 5}\n")
 	f, err := parse("--config="+wrong, "--config="+well)
@@ -211,8 +212,8 @@ func TestFile_Missing(t *testing.T) {
 	}
 }
 
-// TestFile_WrittenByOthers: files of others. Files written by kubeadm and kube-proxy v1.37.2, and our examples,
-// load without a warning, and have the same effect after being written.
+// TestFile_WrittenByOthers: files written by kubeadm and kube-proxy v1.37.2, and our examples, load without a warning,
+// and have the same effect after being written.
 func TestFile_WrittenByOthers(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/config/*.conf")
 	if err != nil {
@@ -249,7 +250,7 @@ func TestFile_Kubeadm(t *testing.T) {
 	}
 }
 
-// TestFile_ExampleHoldsDefaults: example holds the defaults. The example changes nothing.
+// TestFile_ExampleHoldsDefaults: the example changes only the log level and format.
 func TestFile_ExampleHoldsDefaults(t *testing.T) {
 	c, _ := load(t, "--config", "../../../examples/config/sluice.conf")
 	plain, _ := load(t, "--config", write(t, kubeProxyHead+"clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}\nclusterCIDR: 10.244.0.0/16\n"))

@@ -168,7 +168,7 @@ var flagCases = []flagCase{
 		"run": `--sluice-state-dir "run": must be an absolute path of a directory`}},
 }
 
-// TestFlags_Complete: every flag is in the table.
+// TestFlags_Complete checks that the table of cases contains every flag.
 func TestFlags_Complete(t *testing.T) {
 	f, err := parse()
 	if err != nil {
@@ -214,8 +214,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestFlags_WithFile: flags beside a file. With a file, kube-proxy's flags are ignored, except for logs and the
-// name of the node. Sluice's own apply.
+// TestFlags_WithFile: with a file, kube-proxy's flags are ignored, except for those about logs and the name of the
+// node; Sluice's own flags apply.
 func TestFlags_WithFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"hostnameOverride: other\nfeatureGates: {LoggingAlphaOptions: true}\n"+
 		"iptables: {syncPeriod: 5s, minSyncPeriod: 2s}\n"+
@@ -247,7 +247,7 @@ func TestFlags_WithFile(t *testing.T) {
 	}
 }
 
-// TestFlags_VModuleWithFile: v module beside a file. The patterns of the flag come before those of the file.
+// TestFlags_VModuleWithFile: the patterns of --vmodule come before those of the file.
 func TestFlags_VModuleWithFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"logging: {vmodule: [{filePattern: x, verbosity: 1}]}\n")
 	c, _ := load(t, "--config", file, "--vmodule=y=2")
@@ -256,7 +256,7 @@ func TestFlags_VModuleWithFile(t *testing.T) {
 	}
 }
 
-// TestFlags_WrongWithFile: wrong flag beside a file. A mistake is reported where the value came from.
+// TestFlags_WrongWithFile: the error names the flag or the file from which the invalid value came.
 func TestFlags_WrongWithFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"logging: {format: xml}\n")
 	if said := rejected("--config", file, "--logging-format=yaml"); said != `--logging-format "yaml": must be text or json` {
@@ -281,8 +281,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestCommandFlags_FewInHelp: flags of commands. The help of a command shows few flags. Those about the node are
-// accepted nevertheless, with the same names and meanings.
+// TestCommandFlags_FewInHelp: the help of a command shows few flags, but the command accepts the flags about the node,
+// with the same names and meanings.
 func TestCommandFlags_FewInHelp(t *testing.T) {
 	node := []string{"--proxy-mode=nftables", "--masquerade-all", "--cluster-cidr=10.0.0.0/8"}
 	for name, c := range map[string]struct {
@@ -333,8 +333,8 @@ func TestCommandFlags_FewInHelp(t *testing.T) {
 	}
 }
 
-// TestCommandFlags_AcceptProxyFlags: commands take the flags of a proxy. -v and what has no effect are accepted
-// where a proxy's command line is tried, unless the command has another -v.
+// TestCommandFlags_AcceptProxyFlags: commands that try a proxy's command line accept its flags without effect and -v,
+// unless the command has another -v.
 func TestCommandFlags_AcceptProxyFlags(t *testing.T) {
 	for name, bind := range map[string]func(*pflag.FlagSet) *Flags{"render": BindRender, "plan": BindPlan, "preflight": BindPreflight} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
@@ -351,8 +351,7 @@ func TestCommandFlags_AcceptProxyFlags(t *testing.T) {
 	}
 }
 
-// TestFlags_EmptyValues: empty values of flags. An empty file name stands for none, and an empty directory is an
-// error.
+// TestFlags_EmptyValues: an empty file name means no file, and an empty directory is an error.
 func TestFlags_EmptyValues(t *testing.T) {
 	for flag, want := range map[string]string{"--config=": "", "--sluice-state-dir=": "an absolute path of a directory"} {
 		f, err := parse(flag)
@@ -365,7 +364,7 @@ func TestFlags_EmptyValues(t *testing.T) {
 	}
 }
 
-// TestLoad_InvalidError: load is invalid error. Callers recognize usage errors by type.
+// TestLoad_InvalidError: Load returns an InvalidError, by which callers recognize usage errors.
 func TestLoad_InvalidError(t *testing.T) {
 	f, err := parse("--proxy-mode=x", "--oom-score-adj=5000")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFlags_EmptyAddressIsDefault: empty address leaves the default, as in kube-proxy v1.37, and as in files.
+// TestFlags_EmptyAddressIsDefault: an empty address leaves the default, as in kube-proxy v1.37, and as in files.
 func TestFlags_EmptyAddressIsDefault(t *testing.T) {
 	c, _ := load(t, "--healthz-bind-address=", "--metrics-bind-address=", "--bind-address=")
 	if k := &c.KubeProxy; k.HealthzBindAddress != "0.0.0.0:10256" || k.MetricsBindAddress != "127.0.0.1:10249" || k.BindAddress != "0.0.0.0" {
@@ -15,8 +15,7 @@ func TestFlags_EmptyAddressIsDefault(t *testing.T) {
 	}
 }
 
-// TestFile_ServersFollowFamily: servers follow the family. In a file, servers listen on addresses of the family of
-// bindAddress.
+// TestFile_ServersFollowFamily: with a bindAddress in a file, servers listen on addresses of its family.
 func TestFile_ServersFollowFamily(t *testing.T) {
 	c, _ := load(t, "--config", write(t, kubeProxyHead+"bindAddress: '::'\n"))
 	if k := &c.KubeProxy; k.HealthzBindAddress != "[::]:10256" || k.MetricsBindAddress != "[::1]:10249" {
@@ -24,7 +23,7 @@ func TestFile_ServersFollowFamily(t *testing.T) {
 	}
 }
 
-// TestFlags_ZeroIsDefault: zero means the default. Flags of the client take 0 for the default, as files do.
+// TestFlags_ZeroIsDefault: 0 in a flag of the API client means the default, as in files.
 func TestFlags_ZeroIsDefault(t *testing.T) {
 	c, _ := load(t, "--kube-api-qps=0", "--kube-api-burst=0", "--kube-api-content-type=")
 	if k := &c.KubeProxy.ClientConnection; k.QPS != 5 || k.Burst != 10 || k.ContentType != "application/vnd.kubernetes.protobuf" {
@@ -32,7 +31,7 @@ func TestFlags_ZeroIsDefault(t *testing.T) {
 	}
 }
 
-// TestFlags_Usage: the usage says what applies without a flag, even if that is not a value.
+// TestFlags_Usage: the usage shows what applies without a flag, even if that is not a value.
 func TestFlags_Usage(t *testing.T) {
 	f, err := parse()
 	if err != nil {

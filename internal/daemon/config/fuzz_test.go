@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// FuzzLoad: a file with both documents and a command line are rejected with mistakes that each
-// have a place and words, on one line; or accepted, and the text that --write-config-to prints
-// is accepted as well and means the same.
+// FuzzLoad: a file with both documents and a command line are either rejected with errors that each have a position and
+// a text on one line, or accepted. Then the text that --write-config-to prints is accepted, too, and has the same
+// meaning.
 func FuzzLoad(f *testing.F) {
 	second := "---\n" + sluiceHead
 	f.Add(kubeProxyHead+"mode: nftables\n"+second+"balancing: {drainDeadline: 5ms}\n", "")

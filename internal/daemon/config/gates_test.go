@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestGates: the list is complete, and right about the gates that the specification names.
+// TestGates: the list contains all feature gates of kube-proxy, with the stages and defaults of those that the
+// specification names.
 func TestGates(t *testing.T) {
 	c, _ := load(t)
 	gates := c.Gates()
@@ -53,8 +54,8 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestGates_Stage: gates of a stage. A gate's own setting overrides that of its stage, and the toggles of stages
-// do not affect each other.
+// TestGates_Stage: a gate's own setting overrides that of its stage, and the settings of stages do not affect each
+// other.
 func TestGates_Stage(t *testing.T) {
 	c := Config{}
 	c.KubeProxy.FeatureGates = map[string]bool{"AllAlpha": true, "KubeProxyNFTablesLocalhostNodePorts": false, "AllBeta": false}
@@ -68,8 +69,8 @@ func TestGates_Stage(t *testing.T) {
 	}
 }
 
-// TestGates_NeedOthers: gates need others. ClusterTrustBundleProjection needs ClusterTrustBundle, and both are on
-// by default.
+// TestGates_NeedOthers: a gate that depends on a disabled gate is rejected: ClusterTrustBundleProjection needs
+// ClusterTrustBundle, which is on by default.
 func TestGates_NeedOthers(t *testing.T) {
 	for words, want := range map[string]string{
 		"ClusterTrustBundleProjection=true":                          "nothing",
@@ -81,7 +82,7 @@ func TestGates_NeedOthers(t *testing.T) {
 	}
 }
 
-// TestGates_Logging: unstable options need their feature gate.
+// TestGates_Logging: alpha and beta options of logging need their feature gate.
 func TestGates_Logging(t *testing.T) {
 	for _, c := range []struct {
 		words []string
@@ -99,8 +100,7 @@ func TestGates_Logging(t *testing.T) {
 	}
 }
 
-// TestGates_OtherReleases: gates of other releases. A configuration of the previous or a newer release loads, with
-// a warning.
+// TestGates_OtherReleases: a configuration with feature gates of the previous or a newer release loads, with a warning.
 func TestGates_OtherReleases(t *testing.T) {
 	for words, want := range map[string]string{
 		"KubeProxyIPVS=true,NFTablesNetlink=false,KubeProxyNFTablesLocalhostNodePorts=true": "",

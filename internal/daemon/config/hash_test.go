@@ -4,7 +4,7 @@ package config
 
 import "testing"
 
-// TestHash: what has the same effect has the same hash, and each setting counts.
+// TestHash: configurations with the same effect have the same hash, and each setting changes it.
 func TestHash(t *testing.T) {
 	const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 	const own = "---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n"

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestInEffect: what the configuration leaves open has the value that applies.
+// TestInEffect: a setting that the configuration omits has the value that applies.
 func TestInEffect(t *testing.T) {
 	c, _ := load(t, "--iptables-masquerade-bit=15", "--iptables-sync-period=10s", "--logging-format=json", "-v=4")
 	pace := c.Pace(aggregator.Pace{})

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestObserved: no connections are observed unless namespaces are named, and files of earlier versions keep
-// their meaning, with a warning that names the field.
+// TestObserved: connections are observed only in named namespaces. Files of earlier versions keep their meaning, with a
+// warning that names the field.
 func TestObserved(t *testing.T) {
 	for name, c := range map[string]struct {
 		value          string

@@ -54,8 +54,7 @@ func TestNodeSettings(t *testing.T) {
 	}
 }
 
-// TestNodeSettings_IPVS: virtual servers have single addresses, so the host's are needed; loopback addresses have
-// none.
+// TestNodeSettings_IPVS: IPVS mode needs the host's addresses, because virtual servers have single addresses.
 func TestNodeSettings_IPVS(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--proxy-mode=ipvs", "--ipvs-exclude-cidrs=192.0.2.1/24,fd00::/8")
 	s, err := c.NodeSettings(ModeIPVS)
@@ -71,8 +70,8 @@ func TestNodeSettings_IPVS(t *testing.T) {
 	}
 }
 
-// TestNodeSettings_UnsetModeLikeIPTables: unset mode is that of iptables. If nftables serves because no mode is
-// set, node ports answer where kube-proxy's did, and packets are masqueraded as there.
+// TestNodeSettings_UnsetModeLikeIPTables: if nftables serves because no mode is set, node ports answer and packets are
+// masqueraded as in iptables mode.
 func TestNodeSettings_UnsetModeLikeIPTables(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--masquerade-all")
 	s, err := c.NodeSettings(ModeNFTables)
@@ -100,7 +99,7 @@ func TestHealthPort(t *testing.T) {
 	}
 }
 
-// TestNodeName_HostName: node name is the hosts.
+// TestNodeName_HostName: without a configured name, the node has the name of the host.
 func TestNodeName_HostName(t *testing.T) {
 	c, _ := load(t)
 	if name, err := c.NodeName(); err != nil || name == "" {
@@ -110,9 +109,8 @@ func TestNodeName_HostName(t *testing.T) {
 
 const localhostGate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true"
 
-// TestNodeSettings_LocalhostNodePorts: localhost node ports. Node ports answer on localhost unless that is
-// disabled, or the ranges omit it (in iptables mode, those of IPv4); in nftables mode only if it is configured, or
-// the mode is not.
+// TestNodeSettings_LocalhostNodePorts: node ports answer on localhost unless that is disabled, or the ranges omit it
+// (in iptables mode, those of IPv4); in nftables mode only if that is configured, or no mode is set.
 func TestNodeSettings_LocalhostNodePorts(t *testing.T) {
 	none, both := service.PerFamily[bool]{}, service.PerFamily[bool]{true, true}
 	localhostOn := "--config=" + write(t, sluiceHead+"nftables: {localhostNodePorts: true}\n")
@@ -164,8 +162,8 @@ func TestNodeSettings_LocalhostNodePorts(t *testing.T) {
 	}
 }
 
-// TestDeniedPorts_OwnAddresses: ports of own addresses are denied. The ports of all addresses that Sluice may
-// listen at are denied, with any address, and whatever is configured besides.
+// TestDeniedPorts_OwnAddresses: the ports of all addresses on which Sluice may listen are denied, together with the
+// configured ones.
 func TestDeniedPorts_OwnAddresses(t *testing.T) {
 	var c Config
 	c.KubeProxy.MetricsBindAddress, c.KubeProxy.HealthzBindAddress = "127.0.0.1:1", "[::]:2"

@@ -126,8 +126,8 @@ func TestWatch(t *testing.T) {
 	f.expect()
 }
 
-// TestWatch_InPlaceWrite: a file may be written in place. Reading it halfway does no harm, or is an error that the
-// next reading corrects.
+// TestWatch_InPlaceWrite: after a write in place, the new content is read. An error from reading it halfway is
+// corrected by the next reading.
 func TestWatch_InPlaceWrite(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
@@ -138,7 +138,7 @@ func TestWatch_InPlaceWrite(t *testing.T) {
 	}
 }
 
-// TestWatch_EmptyFile: an empty file is being written, unless it stays empty.
+// TestWatch_EmptyFile: an empty file is an error only if it remains empty, since it may be about to be written.
 func TestWatch_EmptyFile(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, 1500*time.Millisecond)
@@ -151,7 +151,7 @@ func TestWatch_EmptyFile(t *testing.T) {
 	f.expect()
 }
 
-// TestWatch_MissingFile: a missing file is a mistake, until it exists again.
+// TestWatch_MissingFile: a missing file is an error until it exists again.
 func TestWatch_MissingFile(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
@@ -220,7 +220,7 @@ func TestWatch_ConfigMap(t *testing.T) {
 	f.expect()
 }
 
-// TestWatch_LinkElsewhere: watch link elsewhere. A link may lead out of the directory, and change.
+// TestWatch_LinkElsewhere: a link may lead out of the directory, and changes of the link and of its target are read.
 func TestWatch_LinkElsewhere(t *testing.T) {
 	here, there, link := write(t, kubeProxyHead), write(t, kubeProxyHead+"mode: ipvs\n"), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(here, link); err != nil {
@@ -256,7 +256,7 @@ func TestWatch_Burst(t *testing.T) {
 	}
 }
 
-// TestWatch_WithoutFile: watch without a file. Flags do not change.
+// TestWatch_WithoutFile: without a file, there are no updates, because flags do not change.
 func TestWatch_WithoutFile(t *testing.T) {
 	flags, err := parse()
 	if err != nil {

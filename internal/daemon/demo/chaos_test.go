@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestChaos_StrikesOnlyVictimOnce: chaos strikes once and only its victim.
+// TestChaos_StrikesOnlyVictimOnce: an armed fault affects only its victim, and only once.
 func TestChaos_StrikesOnlyVictimOnce(t *testing.T) {
 	c := newChaos()
 	if got := c.next(echo); got != behave {
@@ -44,7 +44,7 @@ func TestChaos_Panics(t *testing.T) {
 	c.intercept(t.Context(), echo, nil)
 }
 
-// TestChaos_HangsUntilEnd: chaos hangs until its end.
+// TestChaos_HangsUntilEnd: a hanging fault lasts until the end of the demo.
 func TestChaos_HangsUntilEnd(t *testing.T) {
 	c := newChaos()
 	c.arm(echo, hangs)
@@ -85,7 +85,7 @@ func TestRecorder_Await(t *testing.T) {
 	}
 }
 
-// TestRecorder_AppliedSince: witness applied since.
+// TestRecorder_AppliedSince: a change counts as applied when all domains have applied it since the given time.
 func TestRecorder_AppliedSince(t *testing.T) {
 	w, began := newRecorder(), time.Now()
 	appliedAt(w, "a", began.Add(-time.Second))

@@ -77,8 +77,8 @@ func TestKernelDemo(t *testing.T) {
 	}
 }
 
-// TestKernelDemo_Unprivileged runs the demo as a user without any rights. The test binary lies where that user
-// cannot go, so it is handed over as a file.
+// TestKernelDemo_Unprivileged runs the demo as a user without any rights. That user cannot read the folder of the test
+// binary, so it is passed as a file.
 func TestKernelDemo_Unprivileged(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(self, "demo", "") // which chooses the mode

@@ -30,7 +30,7 @@ func TestStandsAt(t *testing.T) {
 	}
 }
 
-// TestAwaitApplied_NamesMissing: await applied names what is missing.
+// TestAwaitApplied_NamesMissing: the error names the change that was not applied in time.
 func TestAwaitApplied_NamesMissing(t *testing.T) {
 	r := &run{recorder: newRecorder()}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

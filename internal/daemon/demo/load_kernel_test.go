@@ -41,7 +41,7 @@ func play(t *testing.T, pod string, served []target, test func(*run)) {
 	}
 }
 
-// TestKernelConnectMany_Counts: kernel connect many counts.
+// TestKernelConnectMany_Counts: the answers to all connections are counted by pod.
 func TestKernelConnectMany_Counts(t *testing.T) {
 	play(t, "pod-11", targets, func(r *run) {
 		for _, at := range targets {
@@ -53,7 +53,7 @@ func TestKernelConnectMany_Counts(t *testing.T) {
 	})
 }
 
-// TestKernelLoad_CleanWhenAllServe: kernel load is clean when all serve.
+// TestKernelLoad_CleanWhenAllServe: the load reports no error if all targets answer.
 func TestKernelLoad_CleanWhenAllServe(t *testing.T) {
 	play(t, "pod-11", targets, func(r *run) {
 		l, began := r.startLoad(t.Context()), time.Now()
@@ -71,8 +71,8 @@ func TestKernelLoad_CleanWhenAllServe(t *testing.T) {
 	})
 }
 
-// TestKernelLoad_KeepsFailures: kernel load keeps failures. A refused connection is kept. The address of the first
-// pod answers nothing but its port.
+// TestKernelLoad_KeepsFailures: the load reports a refused connection at its end: the address of the first pod only
+// answers at one port.
 func TestKernelLoad_KeepsFailures(t *testing.T) {
 	closed := target{"a closed port", "tcp", netip.AddrPortFrom(targets[0].addr.Addr(), 81)}
 	play(t, "pod-11", targets[:1], func(r *run) {
@@ -96,7 +96,7 @@ func TestKernelLoad_KeepsFailures(t *testing.T) {
 	})
 }
 
-// TestKernelSpread_RequiresAllPods: kernel spread wants all pods to answer.
+// TestKernelSpread_RequiresAllPods: spread fails if a pod answers no connection.
 func TestKernelSpread_RequiresAllPods(t *testing.T) {
 	play(t, "pod-11", targets, func(r *run) {
 		err := r.spread(t.Context())
@@ -106,8 +106,8 @@ func TestKernelSpread_RequiresAllPods(t *testing.T) {
 	})
 }
 
-// TestKernelSpread_RequiresEveryConnection: kernel spread wants every connection. Without a pod, no host answers
-// for the address.
+// TestKernelSpread_RequiresEveryConnection: spread fails if a connection fails: without a pod, no host answers for the
+// address.
 func TestKernelSpread_RequiresEveryConnection(t *testing.T) {
 	play(t, "", nil, func(r *run) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -19,9 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestWatchServer_KnownBeforeConnecting: server addresses are known before connecting. Each connection of a client
-// resolves the server's name, and its addresses are told before it is made, once for each change. A failure is
-// told, but not the end of a context.
+// TestWatchServer_KnownBeforeConnecting: each connection of a client resolves the server's name, and changed addresses
+// are reported once, before it is made. A failure is reported, but not the end of a context.
 func TestWatchServer_KnownBeforeConnecting(t *testing.T) {
 	var told []string
 	tell := func(all []netip.Addr) { told = append(told, fmt.Sprint(all)) }
@@ -72,8 +71,8 @@ func TestWatchServer_KnownBeforeConnecting(t *testing.T) {
 	}
 }
 
-// TestWatchServer_ConfiguredAddress: server address of a configuration. One that is no name is known at once, and
-// a real client connects by it.
+// TestWatchServer_ConfiguredAddress: an IP address in the configuration is known at once, and a name as soon as a real
+// client connects by it.
 func TestWatchServer_ConfiguredAddress(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
 	defer server.Close()

@@ -45,7 +45,7 @@ users: [{name: u, user: {token: t}}]
 	return client
 }
 
-// TestConnection_EveryFieldCounts: every field of the connection counts, from the file to client-go's
+// TestConnection_EveryFieldCounts: every field of clientConnection in the file takes effect in client-go's
 // configuration.
 func TestConnection_EveryFieldCounts(t *testing.T) {
 	plain := connection(t, "")

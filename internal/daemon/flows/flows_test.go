@@ -58,7 +58,7 @@ func take(s *Subscription) (all []string) {
 	return all
 }
 
-// TestTable_OneRecordPerConnection: one record for each connection, whatever the kernel announces of it.
+// TestTable_OneRecordPerConnection: each connection has one record, independent of the kernel's announcements.
 func TestTable_OneRecordPerConnection(t *testing.T) {
 	type step struct {
 		kind    conntrack.EventKind
@@ -150,8 +150,7 @@ func TestTable_OneRecordPerConnection(t *testing.T) {
 	}
 }
 
-// TestTable_ManyConnections: with more connections than are remembered, only the beginnings of old ones are
-// forgotten.
+// TestTable_ManyConnections: with more connections than are remembered, only the beginnings of old ones are forgotten.
 func TestTable_ManyConnections(t *testing.T) {
 	h := testHub(nil)
 	s := subscribe(t, h, Filter{})
@@ -225,7 +224,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestHub_Subscriptions: each gets what it wants, a full one loses records, and their number is bounded.
+// TestHub_Subscriptions: each subscription gets the records that match its filter; a full one loses records, and the
+// number of subscriptions is limited.
 func TestHub_Subscriptions(t *testing.T) {
 	h := testHub(nil)
 	all := subscribe(t, h, Filter{})
@@ -267,8 +267,8 @@ func TestHub_Subscriptions(t *testing.T) {
 	}
 }
 
-// TestHub_FlowLogHasPlace: the flow log has a place. Observers that are connected first do not prevent the flow
-// log, nor the flow log observers.
+// TestHub_FlowLogHasPlace: observers that are connected first do not prevent the flow log, and the flow log does not
+// prevent observers.
 func TestHub_FlowLogHasPlace(t *testing.T) {
 	for _, first := range []int{0, observersMax} {
 		h := testHub(nil)
@@ -288,7 +288,8 @@ func TestHub_FlowLogHasPlace(t *testing.T) {
 	}
 }
 
-// TestLog: lines are limited for each Service, what is omitted is told, and a file that was moved is made again.
+// TestLog: the lines of each Service are limited, the log reports omitted lines, and a file that was moved is created
+// again.
 func TestLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "flows.log")
 	synctest.Test(t, func(t *testing.T) {
@@ -355,8 +356,8 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestLog_RecoversAfterFailure: after a failure, the log is tried again, also on standard output. What is missing
-// is told, and lines are whole.
+// TestLog_RecoversAfterFailure: after a failure, the log is tried again, also on standard output. It reports missing
+// lines, and contains whole lines only.
 func TestLog_RecoversAfterFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := testHub(nil)
@@ -390,7 +391,7 @@ func TestLog_RecoversAfterFailure(t *testing.T) {
 	})
 }
 
-// TestLog_PipeWithoutReader: log to a pipe. A pipe without a reader holds nothing up.
+// TestLog_PipeWithoutReader: a pipe without a reader does not block the log.
 func TestLog_PipeWithoutReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {

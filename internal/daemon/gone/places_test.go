@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/inspect"
 )
 
-// TestHandler_WaitingAddressBlocksNoOther: one address turns away no hooks. Questions of one address that wait
-// keep out neither those of other addresses, nor questions that can be answered at once.
+// TestHandler_WaitingAddressBlocksNoOther: waiting queries from one address block neither those from other addresses,
+// nor queries that can be answered at once.
 func TestHandler_WaitingAddressBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := Handler(func(ctx context.Context, q inspect.GoneQuery) *inspect.Gone {

@@ -79,7 +79,7 @@ func (w *Watch) idle() bool {
 	return len(w.waiting) == 0 && !w.running
 }
 
-// TestAsk_WaitsUntilGone: ask waits until the endpoint is gone.
+// TestAsk_WaitsUntilGone: Ask waits until the endpoint is gone.
 func TestAsk_WaitsUntilGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{uses: map[netip.AddrPort]service.Key{at: shop}}
@@ -114,8 +114,7 @@ func TestAsk_WaitsUntilGone(t *testing.T) {
 	})
 }
 
-// TestAsk_SharedSearch: one search answers all. A thousand questions at a time take two searches, and further ones
-// are rejected.
+// TestAsk_SharedSearch: a thousand queries at a time cause two searches, and further queries are rejected.
 func TestAsk_SharedSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{takes: time.Second}
@@ -139,7 +138,7 @@ func TestAsk_SharedSearch(t *testing.T) {
 	})
 }
 
-// TestAsk_LeaverForgotten: askers that leave are forgotten, and a search that takes too long is no answer.
+// TestAsk_LeaverForgotten: a caller that leaves is forgotten, and a search that takes too long is an error.
 func TestAsk_LeaverForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(&fake{takes: time.Minute}, alone)
@@ -155,7 +154,7 @@ func TestAsk_LeaverForgotten(t *testing.T) {
 	})
 }
 
-// TestAsk_NamesFewSenders: answers name few senders.
+// TestAsk_NamesFewSenders: an answer names a limited number of senders.
 func TestAsk_NamesFewSenders(t *testing.T) {
 	w := New(many{}, alone)
 	if a := w.Ask(t.Context(), at, 0); a.Gone() || len(a.By) != ledger.SendersMax || !a.More {
@@ -177,8 +176,8 @@ func (many) Search(_ context.Context, _ string, sought []*ledger.Sought) error {
 	return nil
 }
 
-// TestAsk_OthersUntilRemoved: others may send until they are removed. Rules of another proxy or mode are in no
-// ledger.
+// TestAsk_OthersUntilRemoved: an endpoint is not gone as long as rules of another proxy or mode, which are in no
+// ledger, may remain.
 func TestAsk_OthersUntilRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestTracked_FindsService: translated connections have their Service. By address, or by node port. A shadowed
-// Service has no connection.
+// TestTracked_FindsService: a translated connection belongs to the Service that owns its address or node port, and
+// never to a shadowed Service.
 func TestTracked_FindsService(t *testing.T) {
 	port := func(spec *service.Spec) *service.Spec {
 		spec.Ports = []service.Port{{Name: "https", Port: 443, NodePort: 30443}, {Name: "udp", Protocol: service.UDP, Port: 443}}
@@ -48,8 +48,8 @@ func TestTracked_FindsService(t *testing.T) {
 	}
 }
 
-// TestKernelConnections_AllModes: kernel connections in all modes. A real connection is listed in every mode that
-// translates, as its client made it, although the endpoint sees another client.
+// TestKernelConnections_AllModes: every mode that translates lists a real connection as its client made it, although
+// the endpoint sees another client.
 func TestKernelConnections_AllModes(t *testing.T) {
 	node := netnstest.New(t, "node")
 	if err := errors.Join(node.Sysctl("net.netfilter.nf_conntrack_acct", "1"), node.AddAddress("lo", netip.MustParsePrefix("192.0.2.9/32"))); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelDump_UnprintableRules: kernel dump alongside unprintable rules. The file of a dump says which tables
-// iptables-save cannot print, and another one contains all tables as nft prints them.
+// TestKernelDump_UnprintableRules: the dump names the tables that iptables-save cannot print, and contains all tables
+// as nft prints them.
 func TestKernelDump_UnprintableRules(t *testing.T) {
 	testenv.NeedsTool(t, "nft", "nftables")
 	node := netnstest.New(t, "node")

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestTool_CombinedOutput: a tools errors and output are one text. What a program prints meanwhile to either
-// stream is complete, line by line.
+// TestTool_CombinedOutput: the output and the errors of a tool are one text with every line of both.
 func TestTool_CombinedOutput(t *testing.T) {
 	var text bytes.Buffer
 	both := tool{Command: []string{"sh", "-c", "for i in $(seq 500); do echo out; echo error >&2; done"}}

@@ -84,9 +84,8 @@ func (f *fake) Synced() time.Time         { return time.Now() }
 func (f *fake) Node() *service.NodeObject { return nil }
 func (f *fake) Facts() *service.NodeFacts { return &service.NodeFacts{} }
 
-// TestService_ListAndDetailAgree: a list and a detail agree about the state of each Service: the gravest of the
-// actor, the ledger, the admission and the quarantine. Of a ledger that does not answer, nothing is known to be
-// applied.
+// TestService_ListAndDetailAgree: a list and a detail show the same state of each Service: the gravest of the actor,
+// the ledger, the admission and the quarantine. If the ledger does not answer, no Service counts as applied.
 func TestService_ListAndDetailAgree(t *testing.T) {
 	const taken, taken6 = "192.0.2.1", "2001:db8::1"
 	f, i := newFake(t, wants("fine"), wants("new"), wants("owner", taken, taken6), wants("parked", taken), wants("pending"),
@@ -125,8 +124,7 @@ func TestService_ListAndDetailAgree(t *testing.T) {
 	}
 }
 
-// TestService_ShadowedNamesOwner: a shadowed Service names the owner. Its frontends are shown, each with the
-// Service that has it.
+// TestService_ShadowedNamesOwner: a shadowed Service lists its frontends, each with the Service that owns it.
 func TestService_ShadowedNamesOwner(t *testing.T) {
 	port := func(spec *service.Spec) *service.Spec {
 		spec.Ports = []service.Port{{Port: 443, NodePort: 30443}}
@@ -159,8 +157,8 @@ ExternalIP 192.0.2.2:80
 	}
 }
 
-// TestDomain_CountsMatchList: a domain counts as the list does. Each Service is in one number of each domain,
-// those without a quarantine included. The rules of a removed Service count until they are gone.
+// TestDomain_CountsMatchList: each Service, also one without a quarantine, is in exactly one number of each domain. The
+// rules of a removed Service count until they are deleted.
 func TestDomain_CountsMatchList(t *testing.T) {
 	f, i := newFake(t, wants("fine"), wants("parked"), wants("pending"), wants("too-large"))
 	i.Book.Actors(actors.TooLarge{Key: key("too-large"), Domain: domain4, Objects: 6, Max: 5})
@@ -172,8 +170,8 @@ func TestDomain_CountsMatchList(t *testing.T) {
 	}
 }
 
-// TestStatus_StandbyNotHealthy: healthy follows the word. A node that is on standby, or not eligible, is not
-// healthy, although its rules are fine.
+// TestStatus_StandbyNotHealthy: a node that is on standby, or not eligible, is not healthy, although its rules are
+// applied.
 func TestStatus_StandbyNotHealthy(t *testing.T) {
 	f, i := newFake(t, wants("fine"))
 	i.Options, i.Feed = &setup.Options{Config: &config.Config{}}, &feed.Feed{}

@@ -68,7 +68,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestSocket_StaysAcrossServers: socket stays while servers change.
+// TestSocket_StaysAcrossServers: the socket stays while servers change.
 func TestSocket_StaysAcrossServers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "sluice.sock")
 	k := NewSocket(zap.NewNop())
@@ -102,7 +102,7 @@ func TestSocket_StaysAcrossServers(t *testing.T) {
 	}
 }
 
-// TestSocket_ReplacesOnlyAbandoned: socket replaces only what nobody listens at.
+// TestSocket_ReplacesOnlyAbandoned: only a socket on which no process listens is replaced.
 func TestSocket_ReplacesOnlyAbandoned(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
@@ -147,8 +147,8 @@ func TestSocket_ReplacesOnlyAbandoned(t *testing.T) {
 	}
 }
 
-// TestSocket_DeadClientsCut: dead clients hold nothing. Clients that connect and say nothing are cut, however many
-// they are, and the socket closes although some of them are connected.
+// TestSocket_DeadClientsCut: clients that connect and send nothing are disconnected, regardless of their number, and
+// the socket closes although some of them are connected.
 func TestSocket_DeadClientsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sluice.sock")
 	k := NewSocket(zap.NewNop())
@@ -175,7 +175,7 @@ func TestSocket_DeadClientsCut(t *testing.T) {
 	}
 }
 
-// TestWithoutPassword: archive has no passwords.
+// TestWithoutPassword: the user, the password and the query of each URL are removed.
 func TestWithoutPassword(t *testing.T) {
 	for text, want := range map[string]string{
 		"API server https://me:secret@10.0.0.1:6443/x?token=abc": "API server https://10.0.0.1:6443/x",

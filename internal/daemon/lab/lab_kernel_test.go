@@ -67,8 +67,8 @@ func socket(at string, protocol service.Protocol) Socket {
 	return Socket{netip.MustParseAddrPort(at), protocol}
 }
 
-// TestLab_ServersComeAndGo: servers come and go. Pods answer over TCP and UDP, at one address or at the node's
-// own, and stop when nobody wants them any more.
+// TestLab_ServersComeAndGo: pods answer over TCP and UDP, at their own address or at the node's, and stop when no
+// Service needs them.
 func TestLab_ServersComeAndGo(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -124,8 +124,8 @@ func TestLab_ServersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestLab_RenameKeepsConnections: a renamed server keeps its connections. A pod of two Services does not refuse
-// when one of them leaves it.
+// TestLab_RenameKeepsConnections: a renamed server keeps its connections, as does a pod of two Services when one of
+// them drops it.
 func TestLab_RenameKeepsConnections(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -158,7 +158,7 @@ func TestLab_RenameKeepsConnections(t *testing.T) {
 	}
 }
 
-// TestLab_Follow: the lab is as the manifests say, and says what to ask.
+// TestLab_Follow: the lab has the pods of the manifests, and reports the address to query.
 func TestLab_Follow(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -194,8 +194,7 @@ func TestLab_Follow(t *testing.T) {
 	<-ended
 }
 
-// TestLab_OneAfterAnother: a lab follows another. The first leaves no interface behind, so that the second has the
-// same names at once.
+// TestLab_OneAfterAnother: a lab leaves no interface behind, so the next one can have the same names at once.
 func TestLab_OneAfterAnother(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

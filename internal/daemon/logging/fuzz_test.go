@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// FuzzLogLine: whatever a message or a value holds, an entry is as many lines as it announces,
-// none looks like the beginning of another entry, and none moves a terminal's cursor.
+// FuzzLogLine: with any message and value, an entry has only as many lines as it announces, none looks like the
+// beginning of another entry, and none moves a terminal's cursor.
 func FuzzLogLine(f *testing.F) {
 	f.Add("message", "ns/web", "plain")
 	f.Add("a\nb", "I1122 11:33:41.123456 1 x.go:1] \"forged\"", "two\nI1122 lines\r\x1b[2J\x00\xff\u202e")

@@ -64,8 +64,8 @@ func wantLines(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestLogger_FormatChange: the format changes under loggers. The fields of a derived logger appear in every
-// format.
+// TestLogger_FormatChange: a change of the format applies to existing loggers, and the fields of a derived logger
+// appear in every format.
 func TestLogger_FormatChange(t *testing.T) {
 	files, out := newLogFiles(t), &switchable{}
 	out.set(files.open(config.Log{Level: "info", Format: "json"}))
@@ -87,8 +87,7 @@ func TestLogger_FormatChange(t *testing.T) {
 	check(t, log.Sync())
 }
 
-// TestLogger_JSONMatchesKubernetes: JSON is that of Kubernetes. Programs that parse the logs of kube-proxy find
-// the same fields.
+// TestLogger_JSONMatchesKubernetes: programs that parse the JSON logs of kube-proxy find the same fields.
 func TestLogger_JSONMatchesKubernetes(t *testing.T) {
 	files, out := newLogFiles(t), &switchable{}
 	out.set(files.open(config.Log{Level: "info", Format: "json", OwnVerbosity: 2}))
@@ -111,7 +110,7 @@ func TestLogger_JSONMatchesKubernetes(t *testing.T) {
 	}
 }
 
-// TestLogger_SplitStream: only errors go to standard error.
+// TestLogger_SplitStream: with SplitStream, only errors go to standard error.
 func TestLogger_SplitStream(t *testing.T) {
 	for _, format := range []string{"json", "text", "console"} {
 		files, out := newLogFiles(t), &switchable{}
@@ -125,8 +124,8 @@ func TestLogger_SplitStream(t *testing.T) {
 	}
 }
 
-// TestLogger_Verbosity: the levels that -v, log.level and --vmodule let through, for Sluice's own lines and for
-// those of libraries.
+// TestLogger_Verbosity: -v, log.level and --vmodule enable the right levels, for Sluice's own lines and for those of
+// libraries.
 func TestLogger_Verbosity(t *testing.T) {
 	for name, c := range map[string]struct {
 		log            config.Log
@@ -176,8 +175,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestLogger_WarningsHaveIDs: warnings have IDs. Lines at WARN and ERROR begin with the ID of their message, lines
-// of libraries and at other levels do not.
+// TestLogger_WarningsHaveIDs: lines at WARN and ERROR begin with the ID of their message; lines of libraries and at
+// other levels do not.
 func TestLogger_WarningsHaveIDs(t *testing.T) {
 	entry := zapcore.Entry{Level: zapcore.WarnLevel, Message: "batch write failed; retrying"}
 	if got := identify(entry); len(got) != 1 || got[0].Key != "id" || got[0].String != "write-failed" {

@@ -25,8 +25,8 @@ func newPipe(t *testing.T) (*stream, *os.File) {
 	return &stream{file: w}, r
 }
 
-// TestPipe_WithoutReader: a pipe that nobody reads delays neither who logs nor the end of the process. What was
-// queued, and the error with which the process ends, come out if somebody reads after all.
+// TestPipe_WithoutReader: a pipe without a reader delays neither a logger nor the end of the process. Queued lines, and
+// the error with which the process ends, are written if a reader appears.
 func TestPipe_WithoutReader(t *testing.T) {
 	to, pipe := newPipe(t)
 	opened, err := newOutput(config.Log{Level: "info", Format: "json"}, streams{to, to})
@@ -68,7 +68,7 @@ func TestPipe_WithoutReader(t *testing.T) {
 	}
 }
 
-// TestPipe_WithReader: a pipe that is read gets every line, in order, whole.
+// TestPipe_WithReader: a reader of the pipe gets every line, whole and in order.
 func TestPipe_WithReader(t *testing.T) {
 	to, pipe := newPipe(t)
 	read := make(chan string)

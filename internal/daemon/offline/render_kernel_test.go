@@ -42,8 +42,8 @@ var (
 	}
 )
 
-// TestRender_MatchesStart: rendered rules are those of a start. For each mode with rules and each flag and setting
-// that changes rules, the printed rules are those that the domains of a dry start render.
+// TestRender_MatchesStart: for each mode with rules, and each flag and setting that changes rules, the printed rules
+// are those that a start loads.
 func TestRender_MatchesStart(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -19,8 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestRender_MatchesInspectPage: inspect page is true. Each line that docs/inspect.md quotes is among the rules
-// for the sample manifests.
+// TestRender_MatchesInspectPage: each line that docs/inspect.md quotes is among the rules for the sample manifests.
 func TestRender_MatchesInspectPage(t *testing.T) {
 	check := func(err error) {
 		t.Helper()
@@ -64,8 +63,7 @@ func TestRender_MatchesInspectPage(t *testing.T) {
 	}
 }
 
-// TestRender_ProxyOptionsCount: the proxys own options count. Rules that are printed and explained are those that
-// the proxy would load with the same flags.
+// TestRender_ProxyOptionsCount: printed and explained rules are those that the proxy would load with the same flags.
 func TestRender_ProxyOptionsCount(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(hashing), 0o600); err != nil {

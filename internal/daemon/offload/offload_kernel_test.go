@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestOffload_FollowsNode: offload follows the node. Devices come and go while it runs. On a kernel that cannot
-// offload, it says so and ends.
+// TestOffload_FollowsNode: the offload follows devices that appear and disappear while it runs. On a kernel that cannot
+// offload, it reports the problem and ends.
 func TestOffload_FollowsNode(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

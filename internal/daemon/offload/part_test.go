@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/health"
 )
 
-// TestOffload_NotWorkingIsFinding: an offload that does not work is a finding. In a mode that cannot offload, at
-// the latest.
+// TestOffload_NotWorkingIsFinding: an offload that does not work is a finding, also in a mode that cannot offload.
 func TestOffload_NotWorkingIsFinding(t *testing.T) {
 	o := &Offload{Mode: config.ModeIPTables, Unable: true, Log: zap.NewNop()}
 	if found := o.findings(); found != nil {

@@ -127,8 +127,8 @@ func takeOver(t *testing.T, n *netns.Namespace, name string) (sockets int, recei
 	return r.sockets, r.err, <-given
 }
 
-// TestKernelOffer_StrangerFirst: kernel a stranger that connects first. A user of the host who polls the socket
-// keeps no proxy from passing its sockets on.
+// TestKernelOffer_StrangerFirst: a proxy passes its sockets on although another user of the host polls the socket and
+// connects first.
 func TestKernelOffer_StrangerFirst(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	start(t, n, "knock unixpacket "+passName)
@@ -138,8 +138,8 @@ func TestKernelOffer_StrangerFirst(t *testing.T) {
 	}
 }
 
-// TestKernelOffer_OnlyStrangers: kernel strangers only wait for their patience to end: an offer that no proxy
-// takes names them.
+// TestKernelOffer_OnlyStrangers: an offer to which only foreign processes connect waits until its patience ends, and
+// names them.
 func TestKernelOffer_OnlyStrangers(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	var offer *Offer
@@ -159,8 +159,8 @@ func TestKernelOffer_OnlyStrangers(t *testing.T) {
 	}
 }
 
-// TestKernelReceive_HolderWithoutLock: kernel sockets of another process. A process that did not have the lock
-// passes nothing on, even if it may do what a proxy may.
+// TestKernelReceive_HolderWithoutLock: a proxy takes no sockets from a process that did not hold the lock, even if that
+// process has a proxy's privileges.
 func TestKernelReceive_HolderWithoutLock(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	name := unique(t)
@@ -188,8 +188,8 @@ func TestKernelReceive_HolderWithoutLock(t *testing.T) {
 	}
 }
 
-// TestKernelLock_StrangersNotCounted: kernel strangers do not wait. They count neither as a process that waits for
-// the lock nor take the places of those.
+// TestKernelLock_StrangersNotCounted: foreign processes do not count as waiting for the lock, and do not take the
+// places of those that wait.
 func TestKernelLock_StrangersNotCounted(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	name := unique(t)
@@ -210,8 +210,8 @@ func TestKernelLock_StrangersNotCounted(t *testing.T) {
 	await(t, func() bool { return l.Waited() })
 }
 
-// TestKernelLock_RootWithoutCapabilities: kernel root without capabilities is a stranger. Root in a container of
-// the host's network namespace cannot change rules, and keeps no proxy from serving.
+// TestKernelLock_RootWithoutCapabilities: root without capabilities is a foreign process: root in a container of the
+// host's network namespace cannot change rules.
 func TestKernelLock_RootWithoutCapabilities(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)
@@ -222,9 +222,8 @@ func TestKernelLock_RootWithoutCapabilities(t *testing.T) {
 	}
 }
 
-// TestKernelLock_ListenerWithoutProcess: kernel a listener without its process. Whoever holds the socket of a
-// process that has ended is not that process. A proxy that ends looks the same for a moment, and is not taken for
-// a stranger.
+// TestKernelLock_ListenerWithoutProcess: a process that inherited the socket of an ended process does not count as that
+// process. A proxy that ends looks the same for a moment, and does not count as foreign.
 func TestKernelLock_ListenerWithoutProcess(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name, file := unique(t), filepath.Join(t.TempDir(), "heir")
@@ -259,8 +258,8 @@ func TestKernelLock_ListenerWithoutProcess(t *testing.T) {
 	}
 }
 
-// TestAdministers_ChangedUser: another user by now. A program that sets its user runs as root for anyone, and is
-// not the process that connected.
+// TestAdministers_ChangedUser: a process that runs as another user than the one that connected is not trusted: a
+// program that sets its user runs as root for anyone.
 func TestAdministers_ChangedUser(t *testing.T) {
 	if may, err := administers(os.Getpid(), 65534); may || err != nil {
 		t.Errorf("%t, %v", may, err)
@@ -273,8 +272,8 @@ func TestAdministers_ChangedUser(t *testing.T) {
 	}
 }
 
-// A successor takes many listening sockets over: whoever connects before, during or after finds
-// somebody listening, and the former owner learns when the successor has finished.
+// TestOffer_PassesSockets: a successor receives many listening sockets. A client that connects before, during or after
+// that finds a listener, and the previous owner learns when the successor has finished.
 func TestOffer_PassesSockets(t *testing.T) {
 	const many = 3*passMax + 7
 	var files []*os.File
@@ -342,7 +341,7 @@ func TestOffer_PassesSockets(t *testing.T) {
 	}
 }
 
-// A successor that is killed does not keep the former owner.
+// TestOffer_SuccessorEnds: the offer of the previous owner ends when the successor is killed.
 func TestOffer_SuccessorEnds(t *testing.T) {
 	offer, err := NewOffer()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestKernelKubeProxies: kernel kube-proxies are found by their name, in this network namespace only.
+// TestKernelKubeProxies: kube-proxies are found by their name, in this network namespace only.
 func TestKernelKubeProxies(t *testing.T) {
 	n := netnstest.New(t, "proxies")
 	start(t, nil, "idle", "kube-proxy", "--elsewhere")

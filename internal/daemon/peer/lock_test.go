@@ -145,8 +145,8 @@ func within(t *testing.T, done chan error) {
 	}
 }
 
-// TestLock_EndsWithHolder: the lock ends with its holder. A waiting process knows the holder, and has the lock as
-// soon as the holder ends, even if it is killed.
+// TestLock_EndsWithHolder: a waiting process knows the holder, and has the lock as soon as the holder ends, even if it
+// is killed.
 func TestLock_EndsWithHolder(t *testing.T) {
 	name := unique(t)
 	other := start(t, nil, "hold "+name, "sluice", "proxy", "--config=a\nb")
@@ -189,8 +189,7 @@ func TestLock_StoppedHolder(t *testing.T) {
 	}
 }
 
-// TestLock_Stranger: a stranger is told apart. A process without privilege can take the name, but is not mistaken
-// for a proxy.
+// TestLock_Stranger: a process without privileges can take the name of the lock, but does not count as a proxy.
 func TestLock_Stranger(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)
@@ -200,7 +199,7 @@ func TestLock_Stranger(t *testing.T) {
 	}
 }
 
-// TestLock_NonRootProxy: a proxy that is not root is no stranger. What it may do counts, not who it is.
+// TestLock_NonRootProxy: a proxy that is not root is no foreign process: its capabilities count, not its user.
 func TestLock_NonRootProxy(t *testing.T) {
 	testenv.NeedsRoot(t)
 	nobody := func(capability uintptr) *syscall.SysProcAttr {
@@ -230,8 +229,7 @@ func TestLock_NonRootProxy(t *testing.T) {
 	}
 }
 
-// TestLock_MutualExclusion: one at a time. Of many waiting processes, one holds the lock at a time, and all get
-// it.
+// TestLock_MutualExclusion: of many waiting processes, one holds the lock at a time, and all get it.
 func TestLock_MutualExclusion(t *testing.T) {
 	name := unique(t)
 	const waiting = 20
@@ -258,7 +256,7 @@ func TestLock_MutualExclusion(t *testing.T) {
 	}
 }
 
-// TestLock_HolderKnowsWaiters: the holder knows who waits, as long as they do.
+// TestLock_HolderKnowsWaiters: the holder knows whether a process waits, as long as it does.
 func TestLock_HolderKnowsWaiters(t *testing.T) {
 	name := unique(t)
 	l := newLock(name)
@@ -283,8 +281,8 @@ func TestLock_HolderKnowsWaiters(t *testing.T) {
 	l.Release() // a second time does nothing
 }
 
-// TestLock_WaiterAndHolderEndTogether: waiting and holder end together. The end of the context may still be
-// handled when the connection to the holder is closed already.
+// TestLock_WaiterAndHolderEndTogether: a waiting process and the holder can end together. The end of the context may
+// still be handled when the connection to the holder is already closed.
 func TestLock_WaiterAndHolderEndTogether(t *testing.T) {
 	for i := range 200 {
 		name := fmt.Sprintf("%s/%d", unique(t), i)
@@ -311,7 +309,7 @@ func await(t *testing.T, right func() bool) {
 	testenv.Eventually(t, "the condition holds", right)
 }
 
-// TestKernelLock_PerNamespace: kernel each namespace has its own. Two processes have a lock of the same name.
+// TestKernelLock_PerNamespace: two processes in different network namespaces hold a lock of the same name.
 func TestKernelLock_PerNamespace(t *testing.T) {
 	n := netnstest.New(t, "lock")
 	name := unique(t)
@@ -319,7 +317,7 @@ func TestKernelLock_PerNamespace(t *testing.T) {
 	start(t, n, "hold "+name)
 }
 
-// TestKernelTurn_NoOverlap: kernel turns do not overlap, and the wait for a turn that does not end is bounded.
+// TestKernelTurn_NoOverlap: turns do not overlap, and the wait for a turn that does not end is limited.
 func TestKernelTurn_NoOverlap(t *testing.T) {
 	n := netnstest.New(t, "turns")
 	turn := func(patience time.Duration) (end func(), took time.Duration) {
@@ -338,8 +336,8 @@ func TestKernelTurn_NoOverlap(t *testing.T) {
 	turn(time.Hour) // a stranger is not waited for
 }
 
-// TestKernelLock_HolderInOtherContainer: kernel a holder of another container has no process ID here, and is named
-// by its answer.
+// TestKernelLock_HolderInOtherContainer: a holder in another container has no process ID here, and is named by its
+// answer.
 func TestKernelLock_HolderInOtherContainer(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)

@@ -143,8 +143,8 @@ func result(t *testing.T, inside *netns.Namespace, part string) (text string) {
 	return text
 }
 
-// TestKernelProof_NoCapsInOtherContainer: kernel root without capabilities in another container. It holds the
-// lock, and keeps no proxy from serving, whether it speaks the protocol, is silent, or does not even listen.
+// TestKernelProof_NoCapsInOtherContainer: a lock holder that is root without capabilities in another container is a
+// foreign process, whether it speaks the protocol, is silent, or does not even listen.
 func TestKernelProof_NoCapsInOtherContainer(t *testing.T) {
 	testenv.NeedsRoot(t)
 	for _, part := range []string{"hold", "mute", "bind"} {
@@ -158,8 +158,8 @@ func TestKernelProof_NoCapsInOtherContainer(t *testing.T) {
 	}
 }
 
-// TestKernelProof_ProxyInOtherContainer: kernel a proxy of another container is no stranger, although its process
-// ID is not visible.
+// TestKernelProof_ProxyInOtherContainer: a proxy in another container is no foreign process, although its process ID is
+// not visible.
 func TestKernelProof_ProxyInOtherContainer(t *testing.T) {
 	testenv.NeedsRoot(t)
 	name := unique(t)
@@ -169,9 +169,8 @@ func TestKernelProof_ProxyInOtherContainer(t *testing.T) {
 	}
 }
 
-// TestKernelOffer_OtherContainer: kernel containers pass sockets on. The successor gets the sockets of a proxy in
-// another container, although root without capabilities asks first, or fills the places of those that are to say
-// who they are.
+// TestKernelOffer_OtherContainer: the successor gets the sockets of a proxy in another container, although root without
+// capabilities asks first, or fills the places of processes that have not identified themselves.
 func TestKernelOffer_OtherContainer(t *testing.T) {
 	for _, stranger := range []string{"", "grab", "dwell unixpacket " + passName, "dwell unix LOCK"} {
 		t.Run(strings.Fields(stranger + " alone")[0], func(t *testing.T) {
@@ -188,8 +187,8 @@ func TestKernelOffer_OtherContainer(t *testing.T) {
 	}
 }
 
-// TestKernelProof_Conditions: kernel what proves. Only a socket of this network namespace that is connected to
-// this process, and that a process with CAP_NET_ADMIN has changed.
+// TestKernelProof_Conditions: a socket is a proof only if it is in this network namespace, is connected to this
+// process, and was changed by a process with CAP_NET_ADMIN.
 func TestKernelProof_Conditions(t *testing.T) {
 	n, name := netnstest.New(t, "proof"), unique(t)
 	start(t, nil, "hold "+name)
@@ -247,8 +246,8 @@ func TestKernelProof_Conditions(t *testing.T) {
 	}
 }
 
-// TestKernelReceive_NoCapsInOtherContainer: kernel root in another container passes no sockets. It would keep a
-// copy of each.
+// TestKernelReceive_NoCapsInOtherContainer: a proxy takes no sockets from root without capabilities in another
+// container, which would keep a copy of each.
 func TestKernelReceive_NoCapsInOtherContainer(t *testing.T) {
 	n := netnstest.New(t, "pass")
 	start(t, n, "powerless offer")
@@ -257,8 +256,8 @@ func TestKernelReceive_NoCapsInOtherContainer(t *testing.T) {
 	}
 }
 
-// TestEntrance_SilentConnectionsBounded: silent connections are bounded. A newer one cuts the oldest one, and a
-// proxy that waits says who it is.
+// TestEntrance_SilentConnectionsBounded: the number of silent connections is limited: a new one closes the oldest one,
+// and a waiting proxy can still identify itself.
 func TestEntrance_SilentConnectionsBounded(t *testing.T) {
 	name := unique(t)
 	l, second := newLock(name), newLock(name)
@@ -291,8 +290,8 @@ func TestEntrance_SilentConnectionsBounded(t *testing.T) {
 	await(t, l.Waited)
 }
 
-// TestEntrance_Closed: a closed entrance admits no one. An offer ends without a wait for strangers that its
-// goroutines have not seen yet.
+// TestEntrance_Closed: a closed entrance admits no connection, so an offer ends without a wait for foreign processes
+// that its goroutines have not seen yet.
 func TestEntrance_Closed(t *testing.T) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: unique(t), Net: "unix"})
 	if err != nil {

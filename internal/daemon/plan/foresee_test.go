@@ -28,7 +28,8 @@ func (d draining) Foresee(_ context.Context, c *dataplane.Change) (*dataplane.Ob
 	return c.After, d.err
 }
 
-// TestForesee_Draining: what drains is no change. After a start, the kernel would have what it has.
+// TestForesee_Draining: a plan omits changes that only finish draining, because the kernel would be the same after a
+// start.
 func TestForesee_Draining(t *testing.T) {
 	change := func(name string) dataplane.Change {
 		id := dataplane.ID{Container: "server", Name: name}

@@ -161,7 +161,7 @@ func (layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.O
 	return elements, others
 }
 
-// TestReport_ComposedObjectLines: lines of composed objects are sorted by Service.
+// TestReport_ComposedObjectLines: the lines of composed objects are listed by Service.
 func TestReport_ComposedObjectLines(t *testing.T) {
 	composed := chain("KUBE", "a/web 1\na/api 1\nlast")
 	composed.Links = &dataplane.Links{Parts: []dataplane.Part{{Owner: web}, {Owner: api}, {Owner: service.Node}}}

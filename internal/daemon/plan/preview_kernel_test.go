@@ -27,9 +27,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestPlan_MatchesStart: a plan is what a start does. From an empty kernel and after changes of all kinds, a start
-// changes exactly the objects that the plan names, to what it names. The plan itself changes nothing, and is empty
-// afterwards.
+// TestPlan_MatchesStart: from an empty kernel and after changes of all kinds, a start changes exactly the objects that
+// the plan names, to what it names. The plan itself changes nothing, and is empty afterwards.
 func TestPlan_MatchesStart(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return
@@ -57,8 +56,8 @@ func TestPlan_MatchesStart(t *testing.T) {
 	}
 }
 
-// TestPlan_ListsUnserved: a plan lists what a start does not serve. Services that ask for too much, and external
-// IPs that are ignored. As long as this mode has rules of such a Service, they stay.
+// TestPlan_ListsUnserved: a plan lists Services that are too large and external IPs that are ignored. Existing rules of
+// such a Service in this mode are listed as kept.
 func TestPlan_ListsUnserved(t *testing.T) {
 	if netnstest.Rerun(t) {
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestPreflight_PodsOnBridge: pods on a bridge. A preflight warns of a bridge with pods whose answers pass no
-// rule, in each mode that translates, and not of a bridge of other containers.
+// TestPreflight_PodsOnBridge: in each mode that translates, a preflight warns of a bridge with pods whose answers pass
+// no rule, and not of a bridge of other containers.
 func TestPreflight_PodsOnBridge(t *testing.T) {
 	node, pod := netnstest.New(t, "node"), netnstest.New(t, "pod")
 	if err := netns.Link(node, pod, netns.LinkSpec{NameA: "veth1", NameB: "eth0"}); err != nil {

@@ -44,7 +44,8 @@ func pair(t *testing.T, until time.Time) (cert, key string) {
 	return cert, key
 }
 
-// Files that are missing, do not match or are expired are a warning that names the field and the file.
+// TestPreflight_CertificateFiles: files that are missing, do not match or are expired cause a warning that names the
+// field and the file.
 func TestPreflight_CertificateFiles(t *testing.T) {
 	cert, key := pair(t, time.Now().Add(time.Hour))
 	_, other := pair(t, time.Now().Add(time.Hour))

@@ -32,8 +32,8 @@ func nodeServer(t *testing.T, kind string, addrs ...string) string {
 	return server.URL
 }
 
-// TestPreflight_ForwardedFamilies: a preflight looks whether the node forwards the families of its InternalIPs,
-// and IPv4 if they are unknown.
+// TestPreflight_ForwardedFamilies: a preflight checks forwarding for the families of the Node's InternalIPs, and for
+// IPv4 if they are unknown.
 func TestPreflight_ForwardedFamilies(t *testing.T) {
 	v4, v6 := "192.0.2.1", "2001:db8::1"
 	for _, c := range []struct {
@@ -53,9 +53,8 @@ func TestPreflight_ForwardedFamilies(t *testing.T) {
 	}
 }
 
-// TestPreflight_UnservedNodeFamily: a family of the node that cannot be served. A preflight fails if the Node has
-// an InternalIP of a family that the mode cannot serve, of either family. Other addresses of the host do not count
-// if the API server answers.
+// TestPreflight_UnservedNodeFamily: a preflight fails if the Node has an InternalIP of a family that the mode cannot
+// serve. Other addresses of the host do not count if the API server answers.
 func TestPreflight_UnservedNodeFamily(t *testing.T) {
 	for _, c := range []struct {
 		served service.Family

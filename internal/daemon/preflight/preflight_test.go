@@ -33,8 +33,8 @@ func newPreflight(t *testing.T, args ...string) *preflight {
 	return p
 }
 
-// TestPreflight_FallbackReason: the reason is that of the start. A fall-back to iptables is a warning with what
-// the kernel lacks, in one line.
+// TestPreflight_FallbackReason: a fall-back to iptables is a warning with the same reason as at a start, and what the
+// kernel lacks, in one line.
 func TestPreflight_FallbackReason(t *testing.T) {
 	said := &heard{}
 	p := newPreflight(t)
@@ -58,7 +58,7 @@ func TestPreflight_FallbackReason(t *testing.T) {
 	}
 }
 
-// TestPreflight_ModeCannotServe: a mode that cannot serve. The second line of the start's error is what to do.
+// TestPreflight_ModeCannotServe: a mode that cannot serve fails the preflight, with the remedy from the start's error.
 func TestPreflight_ModeCannotServe(t *testing.T) {
 	p := newPreflight(t, "--proxy-mode", "nftables")
 	p.mode(&backend.AdvisedError{Err: errors.New("the kernel lacks it"), Do: "use another kernel"}, nil)
@@ -72,7 +72,7 @@ func TestPreflight_ModeCannotServe(t *testing.T) {
 	}
 }
 
-// TestAdvised: what to do is apart.
+// TestAdvised: the remedy is separate from the error.
 func TestAdvised(t *testing.T) {
 	setting := &sysctl.Error{Err: errors.New("cannot set it"), Do: "run privileged"}
 	for err, want := range map[error][2]string{
@@ -85,7 +85,8 @@ func TestAdvised(t *testing.T) {
 	}
 }
 
-// TestPreflight_OnlyNeededSettingsFail: only needed settings fail. A start goes on without an optional one.
+// TestPreflight_OnlyNeededSettingsFail: only needed settings fail the preflight, because a start continues without an
+// optional one.
 func TestPreflight_OnlyNeededSettingsFail(t *testing.T) {
 	for _, c := range []struct {
 		problem  string

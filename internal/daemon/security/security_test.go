@@ -118,7 +118,8 @@ func (g *guarded) asked() int {
 	return len(g.api.Asked(apitest.TokenReviews)) + len(g.api.Asked(apitest.SubjectAccessReviews))
 }
 
-// TestReviews_Authorization: who gets an answer.
+// TestReviews_Authorization: only callers with a valid token and the permission get an answer, except at the health
+// paths without details.
 func TestReviews_Authorization(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
@@ -138,7 +139,7 @@ func TestReviews_Authorization(t *testing.T) {
 	}
 }
 
-// The inspection address takes only tokens of its audience, in its header.
+// TestReviews_InspectionTokens: the inspection address accepts only tokens of its audience, in its header.
 func TestReviews_InspectionTokens(t *testing.T) {
 	g := newGuardedAt(t, Address{Header: "Sluice-Authorization", Audience: "sluice.dev"})
 	all := func(*authorizationv1.NonResourceAttributes) bool { return true }
@@ -159,7 +160,7 @@ func TestReviews_InspectionTokens(t *testing.T) {
 	metrics.expect(t, "right", "GET", "/metrics", 401, "does not accept the token")
 }
 
-// TestReviews_AnswersExpire: a right that is taken back ends within a minute, a new one is seen after ten seconds.
+// TestReviews_AnswersExpire: a revoked permission ends within a minute, and a new one is seen after ten seconds.
 func TestReviews_AnswersExpire(t *testing.T) {
 	g := newGuarded(t)
 	for range 3 {
@@ -178,7 +179,8 @@ func TestReviews_AnswersExpire(t *testing.T) {
 	g.expect(t, "scraper", "GET", "/metrics", 401, "")
 }
 
-// TestReviews_APIServerUnavailable: unknown callers need the API server. Only remembered answers are valid.
+// TestReviews_APIServerUnavailable: without the API server, only remembered answers are valid, and other callers are
+// rejected.
 func TestReviews_APIServerUnavailable(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
@@ -197,8 +199,8 @@ func TestReviews_APIServerUnavailable(t *testing.T) {
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 }
 
-// TestReviews_InvalidTokensBounded: strangers are bounded. Many invalid tokens ask the API server a few times a
-// second, fill no memory, and do not stop a caller that was allowed.
+// TestReviews_InvalidTokensBounded: many invalid tokens cause only a few requests to the API server per second, fill no
+// memory, and do not block a caller that was allowed.
 func TestReviews_InvalidTokensBounded(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
@@ -223,8 +225,7 @@ func TestReviews_InvalidTokensBounded(t *testing.T) {
 	}
 }
 
-// TestReviews_ConcurrentCallers: callers are checked together. Many requests ask few questions, and none gets the
-// answer of another.
+// TestReviews_ConcurrentCallers: concurrent requests never get the answer of another caller.
 func TestReviews_ConcurrentCallers(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
@@ -283,8 +284,8 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestCertificates_FollowFiles: certificates follow their files. A new handshake sees a new pair, an open
-// connection goes on, and a bad pair changes nothing but the log.
+// TestCertificates_FollowFiles: a new handshake uses a new pair, an open connection continues, and an invalid pair is
+// only logged.
 func TestCertificates_FollowFiles(t *testing.T) {
 	dir := t.TempDir()
 	core, logs := observer.New(zap.WarnLevel)
@@ -334,7 +335,8 @@ func TestCertificates_SelfSigned(t *testing.T) {
 	}
 }
 
-// TestCertificates_Client: the user of a verified certificate is asked about; a certificate of others is rejected.
+// TestCertificates_Client: a verified client certificate names the user, and a connection without a certificate is
+// rejected if one is required.
 func TestCertificates_Client(t *testing.T) {
 	dir := t.TempDir()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("client", nil, nil) // with its authority
@@ -361,7 +363,7 @@ func TestCertificates_Client(t *testing.T) {
 	}
 }
 
-// TestWithoutDetails: details of health. Hosts other than this one get no details from the server without TLS.
+// TestWithoutDetails: hosts other than this one get no details of health from the server without TLS.
 func TestWithoutDetails(t *testing.T) {
 	handler := WithoutDetails(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, c := range []struct {

@@ -32,9 +32,8 @@ func (g *guarded) flood(from string) {
 	}
 }
 
-// TestTurns_KnownCallerNewToken: a new token of a known caller. The token of Prometheus is replaced each hour, and
-// kubectl sluice has another one for each command. However many others send invalid tokens, they get their
-// answers.
+// TestTurns_KnownCallerNewToken: a known caller with a new token gets its answer although many others send invalid
+// tokens. The token of Prometheus is replaced each hour, and kubectl sluice has another one for each command.
 func TestTurns_KnownCallerNewToken(t *testing.T) {
 	g := newGuarded(t)
 	if code := g.status("192.0.2.1:1", "scraper", "/metrics"); code != 200 {
@@ -52,8 +51,8 @@ func TestTurns_KnownCallerNewToken(t *testing.T) {
 	}
 }
 
-// TestTurns_OneAddressFloods: one address does not keep out others. A caller that nobody knows gets its answer
-// while another address, or another one of the same IPv6 network, sends invalid tokens.
+// TestTurns_OneAddressFloods: an unknown caller gets its answer while another address, or several of one IPv6 network,
+// send invalid tokens.
 func TestTurns_OneAddressFloods(t *testing.T) {
 	for name, flood := range map[string][]string{
 		"IPv4": {"10.244.0.1:1", "10.244.0.1:2", "[::ffff:10.244.0.1]:3"},
@@ -76,8 +75,7 @@ func TestTurns_OneAddressFloods(t *testing.T) {
 	}
 }
 
-// TestTurns_KnownCallerBounded: a known caller is bounded. Who may read one path does not pass thousands of
-// questions to the API server.
+// TestTurns_KnownCallerBounded: a caller that may read one path cannot cause thousands of requests to the API server.
 func TestTurns_KnownCallerBounded(t *testing.T) {
 	g := newGuarded(t)
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
@@ -91,8 +89,7 @@ func TestTurns_KnownCallerBounded(t *testing.T) {
 	g.expect(t, "scraper", "GET", "/metrics", 200, "secret")
 }
 
-// TestTurns_ManyAddresses: many addresses fill no memory. An attacker with many addresses gets no more questions
-// than one with few.
+// TestTurns_ManyAddresses: the number of remembered addresses is limited.
 func TestTurns_ManyAddresses(t *testing.T) {
 	g := newGuarded(t)
 	for i := range 3 * remembered {
@@ -103,8 +100,7 @@ func TestTurns_ManyAddresses(t *testing.T) {
 	}
 }
 
-// TestReviews_MetricsAudiences: audiences of the metrics address. It accepts tokens of its own audience, and those
-// for the API server.
+// TestReviews_MetricsAudiences: the metrics address accepts tokens of its own audience, and those for the API server.
 func TestReviews_MetricsAudiences(t *testing.T) {
 	g := newGuardedAt(t, Address{Header: "Authorization", Audience: "sluice.dev", APIServer: true})
 	jwt := func(claims string) string {

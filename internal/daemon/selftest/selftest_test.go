@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestSelfTest_OnlyOwnAnswerCounts: only the own answer counts. An answer of another process is a failure, and so
-// is one without an end.
+// TestSelfTest_OnlyOwnAnswerCounts: the self-test fails if another process answers, or if the answer does not end.
 func TestSelfTest_OnlyOwnAnswerCounts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +29,7 @@ func TestSelfTest_OnlyOwnAnswerCounts(t *testing.T) {
 	}
 }
 
-// TestSelfTest_OtherHostUnanswered: clients of other hosts get no answer.
+// TestSelfTest_OtherHostUnanswered: only clients on this node get an answer.
 func TestSelfTest_OtherHostUnanswered(t *testing.T) {
 	for text, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.77:1": false, "[2001:db8::77]:1": false} {
 		if got := onThisNode(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text))); got != want {
@@ -48,8 +47,8 @@ func TestSelfTest_OtherHostUnanswered(t *testing.T) {
 	}
 }
 
-// TestSelfTest_PortsHeldTogether: ports are held together. With one of them in use, none is open, and both are
-// free again.
+// TestSelfTest_PortsHeldTogether: both ports are opened together: they cannot be opened twice, and are free again after
+// being closed.
 func TestSelfTest_PortsHeldTogether(t *testing.T) {
 	ports := otherPorts()
 	addr := service.Loopback[service.IPv4]

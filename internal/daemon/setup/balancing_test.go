@@ -34,8 +34,8 @@ func TestImpossibleBalancing(t *testing.T) {
 	}
 }
 
-// TestUnobserved: where connections are observed. In the namespaces that the operator names, and nowhere by
-// default. Userspace mode needs no observation, and IPVS mode none for leastConnections.
+// TestUnobserved: connections are observed in the namespaces that the operator names, and nowhere by default. Userspace
+// mode needs no observation, and IPVS mode none for leastConnections.
 func TestUnobserved(t *testing.T) {
 	for _, c := range []struct {
 		mode      Mode

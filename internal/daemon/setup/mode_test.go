@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestModes_Complete: modes are complete. Each mode has what a start, --init-only and the commands without a
-// kernel call, and keeps its own rules only.
+// TestModes_Complete: each mode has everything that a start, --init-only and the commands without a kernel call, and
+// keeps its own rules only.
 func TestModes_Complete(t *testing.T) {
 	kept := map[backend.Keep]bool{}
 	for _, m := range Modes() {
@@ -46,7 +46,7 @@ func TestModes_Complete(t *testing.T) {
 	}
 }
 
-// TestRestoresARP: ARP is restored for a mode and a configuration that do not need it.
+// TestRestoresARP: ARP settings are restored for a mode and a configuration that do not need them.
 func TestRestoresARP(t *testing.T) {
 	for _, c := range []struct {
 		mode  Mode
@@ -66,8 +66,8 @@ func TestRestoresARP(t *testing.T) {
 	}
 }
 
-// TestModes_NamesNotCompared: names of modes are not compared where a Mode can be asked: in the daemon and in
-// commands. The configuration knows names only, and the demo compares the name of a domain.
+// TestModes_NamesNotCompared checks that the daemon and the commands ask a Mode instead of comparing its name. The
+// configuration knows names only, and the demo compares the name of a domain.
 func TestModes_NamesNotCompared(t *testing.T) {
 	for _, root := range []string{filepath.Join("..", "..", "daemon"), filepath.Join("..", "..", "..", "cmd", "sluice")} {
 		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {

@@ -31,7 +31,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestReach: the line at the start says where node ports answer if nftables mode is chosen.
+// TestReach: the line at startup describes where node ports answer if nftables mode is chosen.
 func TestReach(t *testing.T) {
 	const noLocalhost = "--iptables-localhost-nodeports=false"
 	for want, words := range map[string][]string{
@@ -50,7 +50,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestListens: all addresses on which the proxy listens are known, each once.
+// TestListens: all addresses on which the proxy listens are listed, each once.
 func TestListens(t *testing.T) {
 	o := parsed(t)
 	o.KubeProxy.HealthzBindAddress, o.KubeProxy.MetricsBindAddress = "0.0.0.0:10256", "127.0.0.1:10249"
@@ -70,7 +70,7 @@ func TestListens(t *testing.T) {
 	}
 }
 
-// TestOptions_Backend: options for the backend.
+// TestOptions_Backend: the flags and settings reach the options of the iptables backend.
 func TestOptions_Backend(t *testing.T) {
 	b, err := parsed(t).iptables(sysctl.Files{}, nil)
 	if err != nil || b.Variant != "auto" || b.MasqueradeBit != 14 || !b.LocalhostNodePorts || b.PrivateLock {

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestUnserved_NodeFamily: unserved family of the node. A start fails if the Node has an InternalIP of a family
-// that the mode does not serve.
+// TestUnserved_NodeFamily: a start fails if the Node has an InternalIP of a family that the mode does not serve.
 func TestUnserved_NodeFamily(t *testing.T) {
 	b := &Backend{Mode: IPTables, Domains: []proxy.Domain{
 		{Family: service.IPv6}, {Family: service.IPv4, Auxiliary: true}}, lacks: backend.Lacks{service.IPv4: errors.New("no NAT")}}

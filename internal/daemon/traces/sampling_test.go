@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestSampling_CannotBeChosen: nobody chooses what is sampled. Whoever writes an object chooses its name and
-// trigger, and so the trace. Traces that another process with another seed samples are sampled no more often than
-// others. Nodes with one seed agree.
+// TestSampling_CannotBeChosen: an author of objects, who chooses their names and triggers and so the trace, cannot
+// choose what is sampled: traces that a process with another seed samples are sampled no more often than others. Nodes
+// with one seed agree.
 func TestSampling_CannotBeChosen(t *testing.T) {
 	const tenth, wanted = 100_000, 2000
 	with := func(seed uint32) *Traces {

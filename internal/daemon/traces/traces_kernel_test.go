@@ -22,8 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelTraces_ChangeSpans: kernel spans of a change. A proxy writes a change to the rules of a namespace, and
-// a receiver gets its spans.
+// TestKernelTraces_ChangeSpans: when a proxy writes a change to the rules of a namespace, a receiver gets its spans.
 func TestKernelTraces_ChangeSpans(t *testing.T) {
 	testenv.NeedsRoot(t)
 	node, err := netns.New("node")

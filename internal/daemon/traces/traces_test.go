@@ -144,7 +144,8 @@ func applied(name string, took time.Duration) aggregator.Applied {
 	}}
 }
 
-// Slow changes and rejections are exported at any rate, quick ones by the rate, and those of a startup are not slow.
+// TestSampling_SlowAndRejectedAlways: slow changes and rejections are exported at any rate, and quick ones by the rate;
+// changes of a startup do not count as slow.
 func TestSampling_SlowAndRejectedAlways(t *testing.T) {
 	to := newReceiver(t)
 	none := New(config(to.URL, 0))
@@ -187,7 +188,8 @@ func TestSampling_SlowAndRejectedAlways(t *testing.T) {
 	}
 }
 
-// All nodes sample the same changes of endpoints, in one trace. Other changes have a trace per node.
+// TestTraceID_SameOnAllNodes: a change of endpoints has the same trace on all nodes, and any other change has one trace
+// per node.
 func TestTraceID_SameOnAllNodes(t *testing.T) {
 	one := New(config("http://127.0.0.1:1", 0))
 	c := config("http://127.0.0.1:1", 0)
@@ -203,7 +205,8 @@ func TestTraceID_SameOnAllNodes(t *testing.T) {
 	}
 }
 
-// A receiver that hangs costs a bounded queue and counted changes, and delays the end by a second.
+// TestReceiver_Hangs: with a receiver that hangs, the memory is limited, dropped changes are counted, and the end does
+// not wait for the whole time of a request.
 func TestReceiver_Hangs(t *testing.T) {
 	to := newReceiver(t)
 	to.held = make(chan struct{})
@@ -235,7 +238,7 @@ func TestReceiver_Hangs(t *testing.T) {
 	}
 }
 
-// A receiver that is away, or rejects spans, is reported with the place to look at.
+// TestReceiver_Rejects: a receiver that is absent, or rejects spans, is reported with the field of the configuration.
 func TestReceiver_Rejects(t *testing.T) {
 	refusing := httptest.NewServer(http.NotFoundHandler())
 	defer refusing.Close()
@@ -253,7 +256,7 @@ func TestReceiver_Rejects(t *testing.T) {
 	}
 }
 
-// A change that is not sampled allocates nothing.
+// TestTraces_UnsampledAllocatesNothing: a change that is not sampled allocates nothing.
 func TestTraces_UnsampledAllocatesNothing(t *testing.T) {
 	traces := New(config("http://127.0.0.1:1", 0))
 	var event aggregator.Event = applied("web", time.Millisecond)
@@ -265,7 +268,7 @@ func TestTraces_UnsampledAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkChange measures what a change costs the aggregator, in which rate of a million it is sampled.
+// BenchmarkChange measures what a change costs the aggregator, by the rate per million at which changes are sampled.
 func BenchmarkChange(b *testing.B) {
 	to := newReceiver(b)
 	for _, perMillion := range []int32{0, 10_000, 1_000_000} {
