@@ -42,8 +42,8 @@ func BenchmarkReading(b *testing.B) {
 	}
 }
 
-// TestAccount_MemoryWhenFull: memory of a full account. About 32 MiB are kept for the largest number of
-// connections that it remembers.
+// TestAccount_MemoryWhenFull: an account that remembers the largest number of connections takes at most 40 MiB (about
+// 32 MiB).
 func TestAccount_MemoryWhenFull(t *testing.T) {
 	testenv.OnlyInAll(t)
 	a, table := newWebAccount(true), make([]Connection, rememberedMax+10)
