@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// BenchmarkReading adds up 262,144 connections of 30,000 clients to 5,000 Services, as the second of two readings, without
-// the kernel's part.
+// BenchmarkReading adds up 262,144 connections of 30,000 clients to 5,000 Services, as the second of two readings,
+// without the kernel's part.
 func BenchmarkReading(b *testing.B) {
 	owners, table := map[netip.AddrPort]service.Key{}, make([]Connection, rememberedMax)
 	for i := range 5000 {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestSweep_FlowsBegunByAnswer: a sweep deletes a flow that began with an untranslated answer from a frontend, unless the
-// node or an endpoint may serve at this address, and the cleaner looks for it again.
+// TestSweep_FlowsBegunByAnswer: a sweep deletes a flow that began with an untranslated answer from a frontend, unless
+// the node or an endpoint may serve at this address, and the cleaner looks for it again.
 func TestSweep_FlowsBegunByAnswer(t *testing.T) {
 	const stranger = "192.0.2.2:40000"
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {

@@ -74,7 +74,8 @@ func (w *world) serveWeb(drain time.Duration) {
 // serversVariable has the address of the endpoints in the process that serves them.
 const serversVariable = "SLUICE_TEST_SERVERS"
 
-// TestMain runs the tests, or serves the endpoints: one process may not have enough files for both ends of all connections.
+// TestMain runs the tests, or serves the endpoints: one process may not have enough files for both ends of all
+// connections.
 func TestMain(m *testing.M) {
 	host := os.Getenv(serversVariable)
 	if host == "" {
