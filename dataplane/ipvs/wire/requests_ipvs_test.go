@@ -239,7 +239,7 @@ func TestServerWriter_ThousandsInOneCall(t *testing.T) {
 }
 
 // TestServerWriter_LostAnswers: if rejections do not fit into the receive buffer, the received ones are certain and all
-// others unknown. The next call is not affected.
+// other outcomes unknown. The next call is not affected.
 func TestServerWriter_LostAnswers(t *testing.T) {
 	w := newServerWorld(t)
 	err := w.node.Do(func() error {

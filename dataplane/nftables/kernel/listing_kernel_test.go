@@ -169,9 +169,9 @@ func distinct(objects []dataplane.Object) []dataplane.Object {
 	return slices.CompactFunc(objects, func(a, b dataplane.Object) bool { return a.ID == b.ID })
 }
 
-// TestNFT_EveryReleaseListsAndLoads: each release of nft lists whatever the writer writes, as a whole and each set, map
-// and chain by its name. nft creates the same table from the text of the objects, from its own listing, and from the
-// statements of the transaction.
+// TestNFT_EveryReleaseListsAndLoads: each release of nft lists everything that the writer writes, as a whole and each
+// set, map and chain by its name. nft creates the same table from the text of the objects, from its own listing, and
+// from the statements of the transaction.
 func TestNFT_EveryReleaseListsAndLoads(t *testing.T) {
 	for name, program := range releases(t) {
 		for _, family := range service.Families {

@@ -192,8 +192,8 @@ func TestTranslation_FlowOlderThanRules(t *testing.T) {
 }
 
 // TestAffinity_NodesOwnEndpoints: a frontend with affinity serves two endpoints at the node's address, one of which has
-// its address and port. (Once packets left the node for an address of 240.0.0.0/4 whenever this endpoint was chosen:
-// the kernel does not translate what already goes there.)
+// the frontend's address and port. (Once packets left the node for an address of 240.0.0.0/4 whenever this endpoint was
+// chosen: the kernel does not translate packets that already have its address.)
 func TestAffinity_NodesOwnEndpoints(t *testing.T) {
 	x := newTranslators(t)
 	nodeIP := netip.MustParseAddr("203.0.113.1")

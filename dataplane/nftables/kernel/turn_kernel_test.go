@@ -41,7 +41,7 @@ func exposed(addresses int) *service.View {
 }
 
 // TestTurns_LargeServiceDivided: the first write, changes, scaling and the last write of a large Service are divided.
-// Each turn writes all changes of others and a limited number of objects of the large Service, and in the end the
+// Each turn writes all changes of other Services and a limited number of objects of the large one, and in the end the
 // kernel has what is wanted.
 func TestTurns_LargeServiceDivided(t *testing.T) {
 	const most = 200
