@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// BenchmarkReading adds up 262,144 connections of 30,000 clients to 5,000 Services, as the second of two readings, without
-// the kernel's part.
+// BenchmarkReading adds up 262,144 connections of 30,000 clients to 5,000 Services, as the second of two readings,
+// without the kernel's part.
 func BenchmarkReading(b *testing.B) {
 	owners, table := map[netip.AddrPort]service.Key{}, make([]Connection, rememberedMax)
 	for i := range 5000 {
@@ -42,8 +42,8 @@ func BenchmarkReading(b *testing.B) {
 	}
 }
 
-// TestAccount_MemoryWhenFull: memory of a full account. About 32 MiB are kept for the largest number of
-// connections that it remembers.
+// TestAccount_MemoryWhenFull: an account that remembers the largest number of connections takes at most 40 MiB (about
+// 32 MiB).
 func TestAccount_MemoryWhenFull(t *testing.T) {
 	testenv.OnlyInAll(t)
 	a, table := newWebAccount(true), make([]Connection, rememberedMax+10)

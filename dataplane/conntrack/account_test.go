@@ -48,8 +48,8 @@ func (a *account) readAll(now time.Time, table ...Connection) *traffic.Flows {
 	return r.end(now)
 }
 
-// TestAccount_TotalsAreReadingDifferences: totals grow by the difference of readings. What a connection carried
-// before the first one does not count, nor does what it carried after the last one.
+// TestAccount_TotalsAreReadingDifferences: totals grow by the difference between two readings. Bytes from before the
+// first reading or after the last one do not count.
 func TestAccount_TotalsAreReadingDifferences(t *testing.T) {
 	a, now := newWebAccount(true), time.Now()
 	const c, d = "192.0.2.2", "192.0.2.3"
@@ -101,8 +101,8 @@ func TestAccount_TotalsAreReadingDifferences(t *testing.T) {
 	}
 }
 
-// TestAccount_MemoryIsBounded: memory of an account is bounded. Connections beyond it are open, and their bytes do
-// not count.
+// TestAccount_MemoryIsBounded: an account remembers a limited number of connections. It counts the other connections as
+// open, but not their bytes.
 func TestAccount_MemoryIsBounded(t *testing.T) {
 	a := newWebAccount(true)
 	a.most = 100
@@ -122,8 +122,8 @@ func TestAccount_MemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestAccount_SingleReadingHasNoTotals: single readings have no totals, and the clients that a list leaves out are
-// in the rest.
+// TestAccount_SingleReadingHasNoTotals: single readings return no totals, and count the clients that a list leaves out
+// as others.
 func TestAccount_SingleReadingHasNoTotals(t *testing.T) {
 	a := newWebAccount(false)
 	exact := map[netip.Addr]uint64{}
@@ -153,7 +153,8 @@ func TestAccount_SingleReadingHasNoTotals(t *testing.T) {
 	}
 }
 
-// A closed connection has an entry for some time, and is not open.
+// TestAccount_ClosedConnectionsNotOpen: a closed connection, which the kernel keeps for some time, does not count as
+// open.
 func TestAccount_ClosedConnectionsNotOpen(t *testing.T) {
 	var table []Connection
 	for i, state := range []string{"", "SYN_SENT", "ESTABLISHED", "FIN_WAIT", "TIME_WAIT", "CLOSE"} {

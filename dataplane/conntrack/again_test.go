@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestSweep_FlowsBegunByAnswer: flows that began with an answer. Which flows consist of answers to clients that
-// met no rule.
+// TestSweep_FlowsBegunByAnswer: a sweep deletes a flow that began with an untranslated answer from a frontend, unless
+// the node or an endpoint may serve at this address, and the cleaner looks for it again.
 func TestSweep_FlowsBegunByAnswer(t *testing.T) {
 	const stranger = "192.0.2.2:40000"
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
@@ -71,7 +71,7 @@ func TestSweep_FlowsBegunByAnswer(t *testing.T) {
 	}
 }
 
-// TestAgain: looks follow each other while they find something, and end.
+// TestAgain: looks for flows that began with an answer continue, with growing pauses, until they find no more.
 func TestAgain(t *testing.T) {
 	d, by := udpTo(at(clusterIP)), named("dns")
 	looks := func(found int) (at []int) {

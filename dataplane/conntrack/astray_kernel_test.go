@@ -115,9 +115,9 @@ func translating(t *testing.T, test func(*world)) {
 	}
 }
 
-// TestKernelCleaner_AnswersArriveAfterSweep: kernel answers that arrive after the sweep. While rules were missing,
-// somebody out there answered. The last answers arrive when the flows of these clients have been deleted, and
-// begin flows in the other direction, to which everything that the clients send from then on belongs.
+// TestKernelCleaner_AnswersArriveAfterSweep: clients reach the endpoint although the last answers of another host
+// arrive after the sweep. These answers, to packets sent while rules were missing, begin flows in the other direction,
+// which take all later packets of the clients.
 func TestKernelCleaner_AnswersArriveAfterSweep(t *testing.T) {
 	translating(t, func(w *world) {
 		w.outside()
@@ -149,8 +149,8 @@ func (w *world) begunOutside() bool {
 	return false
 }
 
-// TestKernelCleaner_AnswersWithoutTracking: kernel answers without tracking. Without any rule the kernel tracks
-// nothing, so an answer that arrives after the repair is the first packet that it sees.
+// TestKernelCleaner_AnswersWithoutTracking: clients reach the endpoint after a repair although no rule made the kernel
+// track connections before. The first packet that it tracks is then an answer.
 func TestKernelCleaner_AnswersWithoutTracking(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.outside()
@@ -165,8 +165,8 @@ func TestKernelCleaner_AnswersWithoutTracking(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_ServiceAddedUnderTraffic: kernel Service added under traffic. The same for a Service whose
-// clients were there first.
+// TestKernelCleaner_ServiceAddedUnderTraffic: clients that another host answered reach the endpoint after a Service is
+// added at this address.
 func TestKernelCleaner_ServiceAddedUnderTraffic(t *testing.T) {
 	translating(t, func(w *world) {
 		w.outside()
@@ -193,8 +193,8 @@ func TestKernelCleaner_ServiceAddedUnderTraffic(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_ForeignFromServicePorts: kernel foreign flows from ports of Services. A process on the node
-// that sends from the number of a node port, or from an external IP that is an address of the node.
+// TestKernelCleaner_ForeignFromServicePorts: the cleaner keeps flows of a process on the node that sends from the
+// number of a node port, or from an external IP that is an address of the node.
 func TestKernelCleaner_ForeignFromServicePorts(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.nft(others)
@@ -217,9 +217,9 @@ func TestKernelCleaner_ForeignFromServicePorts(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_ConnectionsWithoutRules: kernel connections without rules. TCP connections that began while
-// rules were missing, and that another host answered. One to a ClusterIP ends. Another host may have the external
-// IP, and the node a separate address, and connections to pods met the rules before.
+// TestKernelCleaner_ConnectionsWithoutRules: of the TCP connections that began while rules were missing and that
+// another host answered, the one to a ClusterIP ends. Connections to an external IP, to an address of the node and to
+// pods continue.
 func TestKernelCleaner_ConnectionsWithoutRules(t *testing.T) {
 	translating(t, func(w *world) {
 		w.outside()
@@ -245,8 +245,8 @@ func TestKernelCleaner_ConnectionsWithoutRules(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_ListenerOnClusterIP: kernel listener on a ClusterIP. A cache of DNS on the node may have the
-// ClusterIP as an address of the node.
+// TestKernelCleaner_ListenerOnClusterIP: the cleaner keeps connections to a process on the node that listens on the
+// ClusterIP, as a DNS cache does.
 func TestKernelCleaner_ListenerOnClusterIP(t *testing.T) {
 	translating(t, func(w *world) {
 		w.nft(others)

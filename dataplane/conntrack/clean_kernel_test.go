@@ -28,8 +28,8 @@ func (w *world) from(name string, to netip.Addr, port uint16, before, after stri
 	return stale{name, w.client, netip.AddrPortFrom(to, port), before, after}
 }
 
-// TestKernelCleaner_DeletesStaleFlows: kernel stale flows are deleted. A change of the Service, made while clients
-// keep their ports. Until the clean-up all flows go on as before.
+// TestKernelCleaner_DeletesStaleFlows: after each kind of change of a Service, its clients, which keep their ports, are
+// answered as before until the cleanup, and according to the new rules after it.
 func TestKernelCleaner_DeletesStaleFlows(t *testing.T) {
 	for i, c := range []struct {
 		name string
@@ -149,8 +149,8 @@ func TestKernelCleaner_DeletesStaleFlows(t *testing.T) {
 	}
 }
 
-// TestKernelCleaner_FirstEndpoint: kernel first endpoint. A client sent before the Service had an endpoint and the
-// node a rule for it, so that the kernel remembers not to translate.
+// TestKernelCleaner_FirstEndpoint: a client that sent before the Service had an endpoint and rules reaches the first
+// endpoint after the cleanup. The kernel remembers not to translate such a flow.
 func TestKernelCleaner_FirstEndpoint(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		p := w.dial(w.external, servicePort)
@@ -162,8 +162,8 @@ func TestKernelCleaner_FirstEndpoint(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_SurvivorsUntouched: kernel survivors are untouched. The node masquerades these clients with a
-// random port, so that a new flow shows another one.
+// TestKernelCleaner_SurvivorsUntouched: when one endpoint is replaced, the flows to the other endpoint remain. The node
+// masquerades the clients with a random port, so a new flow would show another port.
 func TestKernelCleaner_SurvivorsUntouched(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a, w.b))
@@ -195,8 +195,8 @@ func TestKernelCleaner_SurvivorsUntouched(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_TerminatingKeepsItsFlows: kernel terminating endpoint keeps its flows. New clients go
-// elsewhere, and its own stay as long as it serves.
+// TestKernelCleaner_TerminatingKeepsItsFlows: a terminating endpoint keeps its flows as long as it serves, and new
+// clients reach another endpoint.
 func TestKernelCleaner_TerminatingKeepsItsFlows(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -212,8 +212,8 @@ func TestKernelCleaner_TerminatingKeepsItsFlows(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_RestartBeforeCleanUp: kernel restart between write and clean up. The process ends when the
-// rules are applied and the flows are not clean. The next one gets the views applied and nothing else.
+// TestKernelCleaner_RestartBeforeCleanUp: if the process ends between the write and the cleanup, the next process
+// deletes the stale flow. It receives only the view that is applied.
 func TestKernelCleaner_RestartBeforeCleanUp(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -232,8 +232,7 @@ func TestKernelCleaner_RestartBeforeCleanUp(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_ManyServicesAtOnce: kernel many Services at once. More frontends than the sweep lists one by
-// one.
+// TestKernelCleaner_ManyServicesAtOnce: one sweep deletes the stale flows of more frontends than it lists one by one.
 func TestKernelCleaner_ManyServicesAtOnce(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		const count = 8
@@ -273,8 +272,8 @@ func TestKernelCleaner_ManyServicesAtOnce(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_UnderTraffic: kernel under traffic. Endpoints change faster than sweeps follow, while all
-// clients send. In the end each client reaches the remaining one.
+// TestKernelCleaner_UnderTraffic: while all clients send and endpoints change faster than sweeps follow, each client
+// reaches the remaining endpoint in the end.
 func TestKernelCleaner_UnderTraffic(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))

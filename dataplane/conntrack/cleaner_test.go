@@ -104,7 +104,7 @@ func TestNew_InvalidConfig(t *testing.T) {
 	}
 }
 
-// TestCleaner_ChangesShareSweep: changes share a sweep.
+// TestCleaner_ChangesShareSweep: changes that arrive within the gathering time share one sweep.
 func TestCleaner_ChangesShareSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", clusterIP, endpointA)
@@ -125,7 +125,7 @@ func TestCleaner_ChangesShareSweep(t *testing.T) {
 	})
 }
 
-// TestCleaner_SweepsAfterGatheringTime: a change is swept when its gathering time is over.
+// TestCleaner_SweepsAfterGatheringTime: the cleaner sweeps a change as soon as its gathering time is over.
 func TestCleaner_SweepsAfterGatheringTime(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", clusterIP, endpointA)
@@ -136,7 +136,8 @@ func TestCleaner_SweepsAfterGatheringTime(t *testing.T) {
 	})
 }
 
-// TestCleaner_OvertakenFrontends: an external IP came and went between two sweeps.
+// TestCleaner_OvertakenFrontends: a sweep deletes the stale flow of an external IP that was added and removed since the
+// last sweep.
 func TestCleaner_OvertakenFrontends(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", external, endpointA)
@@ -149,8 +150,8 @@ func TestCleaner_OvertakenFrontends(t *testing.T) {
 	})
 }
 
-// TestCleaner_KernelFailureForgetsNothing: nothing is forgotten while the kernel fails. Pauses grow, and changes
-// that come meanwhile count too.
+// TestCleaner_KernelFailureForgetsNothing: while the kernel fails, the cleaner forgets no change, not even one that
+// arrives between two attempts, and its pauses grow.
 func TestCleaner_KernelFailureForgetsNothing(t *testing.T) {
 	broken := errors.New("broken")
 	failures := map[string]func(*fake, func() bool){
@@ -201,8 +202,8 @@ func TestCleaner_KernelFailureForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestCleaner_OtherFamilyGoesOn: the other family goes on while the kernel does not answer for one. The actors do
-// not wait either.
+// TestCleaner_OtherFamilyGoesOn: while the kernel does not answer for one family, the cleaner sweeps the other family,
+// and actors do not wait.
 func TestCleaner_OtherFamilyGoesOn(t *testing.T) {
 	inHouse(t, func(h *house) {
 		hang := make(chan struct{})
@@ -225,7 +226,7 @@ func TestCleaner_OtherFamilyGoesOn(t *testing.T) {
 	})
 }
 
-// TestCleaner_ServicesWithoutUDPCostNoSweep: Services without UDP cost no sweep.
+// TestCleaner_ServicesWithoutUDPCostNoSweep: changes of Services without UDP cause no sweep.
 func TestCleaner_ServicesWithoutUDPCostNoSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		view := viewOf("web", clusterIP, endpointA)
@@ -239,7 +240,8 @@ func TestCleaner_ServicesWithoutUDPCostNoSweep(t *testing.T) {
 	})
 }
 
-// TestCleaner_StopIsNoFailure: stopping is no failure. The context ends during a sweep. Later views are discarded.
+// TestCleaner_StopIsNoFailure: a sweep whose context ends is not reported as a failure, and the cleaner discards later
+// views.
 func TestCleaner_StopIsNoFailure(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
@@ -256,7 +258,7 @@ func TestCleaner_StopIsNoFailure(t *testing.T) {
 	})
 }
 
-// TestCleaner_SweepsTakeQuarterOfTime: however fast changes come, sweeping takes a quarter of the time.
+// TestCleaner_SweepsTakeQuarterOfTime: sweeping takes a quarter of the time, however fast changes arrive.
 func TestCleaner_SweepsTakeQuarterOfTime(t *testing.T) {
 	inHouse(t, func(h *house) {
 		const took = 100 * time.Millisecond
@@ -273,8 +275,8 @@ func TestCleaner_SweepsTakeQuarterOfTime(t *testing.T) {
 	})
 }
 
-// TestCleaner_Repaired: a repair makes the sweep judge all flows of the family, even if a picture of the node
-// replaces the message.
+// TestCleaner_Repaired: after a repair, the sweep judges all flows of the family, even if the message is overtaken by a
+// picture of the node.
 func TestCleaner_Repaired(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.tell(endpointA)
@@ -297,8 +299,7 @@ func TestCleaner_Repaired(t *testing.T) {
 	})
 }
 
-// TestCleaner_FlowsAfterRepair: flows that come after a repair. A flow that the first sweep after a repair cannot
-// see is deleted by a later one.
+// TestCleaner_FlowsAfterRepair: a later sweep deletes a flow that begins after the first sweep that follows a repair.
 func TestCleaner_FlowsAfterRepair(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.tell(endpointA)

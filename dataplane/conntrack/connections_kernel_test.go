@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelConnections asks for those of one client among others.
+// TestKernelConnections: Connections lists the connections of one client, and no others.
 func TestKernelConnections(t *testing.T) {
 	for _, family := range service.Families {
 		node := newNode(t)
@@ -53,7 +53,7 @@ func TestKernelConnections(t *testing.T) {
 	}
 }
 
-// TestKernelTranslated lists the connections that lead elsewhere than their clients asked for, each once.
+// TestKernelTranslated: Translated lists each translated connection once, and no others.
 func TestKernelTranslated(t *testing.T) {
 	for _, family := range service.Families {
 		node := newNode(t)
@@ -83,7 +83,8 @@ func TestKernelTranslated(t *testing.T) {
 	}
 }
 
-// TestParseConnection_Offloaded: an offloaded connection is known by its status. The kernel leaves its state out.
+// TestParseConnection_Offloaded: an offloaded connection is known by its status, because the kernel leaves its state
+// out.
 func TestParseConnection_Offloaded(t *testing.T) {
 	for status, want := range map[uint32]bool{statusReplied: false, statusReplied | 1<<14: true} {
 		attrs := netlink.AppendUint32(netlink.AppendUint32(nil, attrStatus, status), attrID, 7)

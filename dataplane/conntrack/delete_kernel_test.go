@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 )
 
-// TestKernelDeleteUDP: the translated flows to a destination go, and no others.
+// TestKernelDeleteUDP: DeleteUDP deletes the translated flows to a destination, and no others.
 func TestKernelDeleteUDP(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestDoubts: when all flows are judged again, in milliseconds since the last repair, for what each
-// sweep deletes.
+// TestDoubts: after a repair, all flows are judged again after 50, 200, 400 and 1000 ms, and longer while sweeps delete
+// flows.
 func TestDoubts(t *testing.T) {
 	for name, c := range map[string]struct {
 		deleted []int
@@ -52,8 +52,7 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestDoubts_SweepWithoutRepair: sweeps without a repair raise no doubts. An ordinary sweep that deletes flows is
-// not repeated.
+// TestDoubts_SweepWithoutRepair: a sweep that deletes flows without a preceding repair is not repeated.
 func TestDoubts_SweepWithoutRepair(t *testing.T) {
 	d := doubts{}
 	now := time.Unix(1, 0)

@@ -74,7 +74,8 @@ func (w *world) serveWeb(drain time.Duration) {
 // serversVariable has the address of the endpoints in the process that serves them.
 const serversVariable = "SLUICE_TEST_SERVERS"
 
-// TestMain runs the tests, or serves the endpoints: one process may not have enough files for both ends of all connections.
+// TestMain runs the tests, or serves the endpoints: one process may not have enough files for both ends of all
+// connections.
 func TestMain(m *testing.M) {
 	host := os.Getenv(serversVariable)
 	if host == "" {
@@ -190,9 +191,8 @@ func (w *world) awaitCut() (conntrack.Swept, conntrack.Cut) {
 	return s, s.Cut[0]
 }
 
-// TestKernelDrain_Deadline: kernel drain deadline. One of ten endpoints of a Service is removed. At the deadline
-// all its connections are gone from the kernel and end with a reset when their client sends, and no other
-// connection is touched.
+// TestKernelDrain_Deadline: at the deadline after the removal of an endpoint, the kernel has none of its connections
+// any more. They end with a reset when their clients send, and connections to the other nine endpoints continue.
 func TestKernelDrain_Deadline(t *testing.T) {
 	const deadline = 4 * time.Second
 	eachRules(t, func(w *world) {
@@ -251,8 +251,7 @@ func eachRules(t *testing.T, test func(*world)) {
 	}
 }
 
-// TestKernelDrain_Datagrams: kernel drain of datagrams. An endpoint of weight 0 serves, so its UDP flows continue
-// until the deadline.
+// TestKernelDrain_Datagrams: UDP flows to an endpoint of weight 0 continue until the deadline and are then cut.
 func TestKernelDrain_Datagrams(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		const deadline = time.Second

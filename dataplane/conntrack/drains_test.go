@@ -109,8 +109,7 @@ func TestDrains_Deadline(t *testing.T) {
 	})
 }
 
-// TestDrains_DeadlineChanges: drain deadline changes. The deadline that a Service has now counts from the time
-// when the endpoint left.
+// TestDrains_DeadlineChanges: a changed deadline counts from the time when the endpoint left.
 func TestDrains_DeadlineChanges(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.web(time.Hour, "10.1.0.1:8080", "10.1.0.2:8080")
@@ -125,8 +124,8 @@ func TestDrains_DeadlineChanges(t *testing.T) {
 	})
 }
 
-// TestDrains_UnknownEndpoints: drain unknown endpoints. The deadline of endpoints that left before the first view
-// begins with it, and so does that of an endpoint that an overtaken view had.
+// TestDrains_UnknownEndpoints: the deadline of an endpoint that left before the first view begins with this view. That
+// of an endpoint in an overtaken view begins with the next view.
 func TestDrains_UnknownEndpoints(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
@@ -158,7 +157,7 @@ func TestDrains_UnknownEndpoints(t *testing.T) {
 	})
 }
 
-// TestDrains_ForgetState: without a deadline or a Service there is no state, and nothing is cut.
+// TestDrains_ForgetState: without a deadline or a Service, the cleaner keeps no state of drains and cuts nothing.
 func TestDrains_ForgetState(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
@@ -179,8 +178,8 @@ func TestDrains_ForgetState(t *testing.T) {
 	})
 }
 
-// TestDrains_SpareReturningEndpoint: drain spares what returns. The kernel may lead new connections to an endpoint
-// again before the cleaner knows.
+// TestDrains_SpareReturningEndpoint: a drain cuts no connection to an endpoint that a submitted view contains again.
+// The kernel may send new connections there before the cleaner receives the view.
 func TestDrains_SpareReturningEndpoint(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.web(time.Minute, "10.1.0.1:8080", "10.1.0.2:8080")
@@ -194,7 +193,8 @@ func TestDrains_SpareReturningEndpoint(t *testing.T) {
 	})
 }
 
-// TestDrains_Bound: too many endpoints make the oldest leave early.
+// TestDrains_Bound: when too many endpoints drain, the cleaner cuts the connections to the oldest ones before their
+// deadline.
 func TestDrains_Bound(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
@@ -218,7 +218,8 @@ func TestDrains_Bound(t *testing.T) {
 	})
 }
 
-// TestDrains_RetryAfterFailedSweep: drain tries again. What a failed sweep has cut is counted with the rest.
+// TestDrains_RetryAfterFailedSweep: after a failed sweep, the drain is tried again, and its count includes the
+// connections that the failed sweep cut.
 func TestDrains_RetryAfterFailedSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
@@ -241,8 +242,7 @@ func TestDrains_RetryAfterFailedSweep(t *testing.T) {
 	})
 }
 
-// TestEnded_ClosedConnectionsStay: ended connections stay. The kernel keeps a closed connection for two minutes.
-// It is not one that was cut.
+// TestEnded_ClosedConnectionsStay: a closed connection, which the kernel keeps for two minutes, does not count as cut.
 func TestEnded_ClosedConnectionsStay(t *testing.T) {
 	for state, want := range map[string]bool{"ESTABLISHED": false, "FIN_WAIT": false, "TIME_WAIT": true, "CLOSE": true} {
 		b, info := netlink.Nest(nil, attrProtocolInfo|nested)
@@ -255,9 +255,8 @@ func TestEnded_ClosedConnectionsStay(t *testing.T) {
 	}
 }
 
-// TestDrains_NodePortCutsNoOtherService: a drain of a node port cuts no other Service. Another Service has the
-// number of the node port at an address of the node, which takes precedence in the kernel's rules, whether or not
-// its view has arrived.
+// TestDrains_NodePortCutsNoOtherService: a drain of a node port cuts no connection of a Service that has the same port
+// number at an address of the node. The kernel prefers that Service, even if its view has not arrived.
 func TestDrains_NodePortCutsNoOtherService(t *testing.T) {
 	for name, known := range map[string]bool{"its view is known": true, "only the API knows it": false} {
 		t.Run(name, func(t *testing.T) {

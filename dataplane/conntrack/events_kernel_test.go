@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelEvents: the beginning and the end of a connection are announced, with its endpoint, and it can be read in
-// between.
+// TestKernelEvents: the feed announces the beginning and the end of a connection with its endpoint, and the connection
+// can be read in between.
 func TestKernelEvents(t *testing.T) {
 	node := newTracking(t)
 	if err := node.Sysctl("net.netfilter.nf_conntrack_acct", "1"); err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestKernelCleaner_FlowsOfUnprogrammedView: kernel flows of a view that is not programmed yet. The kernel has a
-// new endpoint, and the cleaner sweeps for the view before.
+// TestKernelCleaner_FlowsOfUnprogrammedView: a sweep keeps flows to an endpoint whose view was submitted and written
+// but not yet reported as programmed.
 func TestKernelCleaner_FlowsOfUnprogrammedView(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.stop()

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A client reaches a new endpoint as soon as the kernel has the rules, while the cleaner
-// still sweeps for the view before.
+// TestCleaner_NextViewFlowsStay: a sweep keeps a flow to the new endpoint of a submitted view. A client may reach the
+// endpoint while the cleaner still sweeps for the view before.
 func TestCleaner_NextViewFlowsStay(t *testing.T) {
 	inHouse(t, func(h *house) {
 		next := viewOf("dns", clusterIP, endpointA, endpointB)
@@ -35,7 +35,8 @@ func TestCleaner_NextViewFlowsStay(t *testing.T) {
 	})
 }
 
-// An endpoint that terminates is in no rule, so that its end is submitted to nobody.
+// TestCleaner_LastSubmissionKeepsNoFlows: flows to an endpoint that stops terminating are deleted although no view is
+// submitted for this change. A terminating endpoint is in no rule.
 func TestCleaner_LastSubmissionKeepsNoFlows(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("terminating", clusterIP, endpointB)

@@ -35,7 +35,8 @@ func TestPace(t *testing.T) {
 	expect("after a short one, gathering counts", ms(220))
 }
 
-// TestPace_BacksOff: pace backs off.
+// TestPace_BacksOff: pauses double with each failure up to a limit, grow with the length of a sweep, and start over
+// after a success.
 func TestPace_BacksOff(t *testing.T) {
 	end := time.Unix(1000, 0)
 	p := pace{}

@@ -97,8 +97,8 @@ func (s *Subscription) expect(t *testing.T, when string, count int, lost bool, f
 	}
 }
 
-// TestFeed: one socket serves all subscribers. Each gets the events of its Services, and is told of lost ones. A slow
-// one loses its own events only. A minute after the last one, nothing listens.
+// TestFeed: one socket serves all subscribers. Each subscriber receives the events of its Services and learns of lost
+// ones, and a slow one loses only its own events. A minute after the last subscriber left, the socket is closed.
 func TestFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, kernel := testFeed()
@@ -144,7 +144,8 @@ func TestFeed(t *testing.T) {
 	})
 }
 
-// TestFeed_Failure: a feed fails. Each subscriber is told why, and the next one makes it listen again.
+// TestFeed_Failure: when a feed fails, each subscriber receives the error, and the next subscriber opens the socket
+// again.
 func TestFeed_Failure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, kernel := testFeed()
@@ -168,8 +169,8 @@ func TestFeed_Failure(t *testing.T) {
 	})
 }
 
-// TestFeed_ListsSeldom: a feed lists seldom. Readings of the connection table take at most 2 % of the time, for
-// any number of requests.
+// TestFeed_ListsSeldom: a feed spends at most 2 % of the time on readings of the connection table, for any number of
+// requests.
 func TestFeed_ListsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := testFeed()

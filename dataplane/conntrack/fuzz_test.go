@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// FuzzFlow reads any bytes as the kernel's description of a flow. What is accepted has
-// addresses, and a request to delete it names nothing that the kernel did not say.
+// FuzzFlow reads any bytes as the kernel's description of a flow. An accepted flow has addresses, and a request to
+// delete it contains only attributes from the description.
 func FuzzFlow(f *testing.F) {
 	for _, seed := range flowSeeds() {
 		f.Add(seed)

@@ -27,9 +27,8 @@ func largeView(addresses, ports int) *service.View {
 	return v
 }
 
-// TestTable_LargeServiceWorkIsLinear: the work for a large Service is linear, but for sorting: a tenant may ask
-// for 32,001 destinations by 12 KB of YAML, and every actor and both families of the node would wait for a walk
-// over their pairs.
+// TestTable_LargeServiceWorkIsLinear: the work for a large Service grows linearly, except for sorting. A tenant may ask
+// for 32,001 destinations with 12 KB of YAML, and a walk over pairs of them would delay every actor.
 func TestTable_LargeServiceWorkIsLinear(t *testing.T) {
 	const addresses, ports = 200, 160
 	const destinations = addresses*ports + ports + 1
@@ -64,8 +63,8 @@ func TestTable_LargeServiceWorkIsLinear(t *testing.T) {
 	within("what to list of UDP", steps(func() { s.questions() }), filtersMax+1)
 }
 
-// TestPicture_PollsContext: pictures poll their context. An actor that was given up ends soon, and records nothing
-// that is incomplete.
+// TestPicture_PollsContext: when its context ends, making a picture ends soon, and the cleaner records no incomplete
+// picture.
 func TestPicture_PollsContext(t *testing.T) {
 	large := largeView(100, 100)
 	ends := func() context.Context { return &ending{t.Context(), 3} }

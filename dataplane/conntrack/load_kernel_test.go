@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestKernelLoad: afterwards there are the settings. On a node that has just booted they were not
-// there before.
+// TestKernelLoad: after Load, the settings of conntrack exist, also on a node that has just booted.
 func TestKernelLoad(t *testing.T) {
 	const setting = "/proc/sys/net/netfilter/nf_conntrack_max"
 	_, err := os.Stat(setting)
@@ -28,8 +27,8 @@ func TestKernelLoad(t *testing.T) {
 	}
 }
 
-// TestKernelLoad_NamesWhatIsMissing: kernel load says what is missing. A kernel without netfilter has no such
-// socket.
+// TestKernelLoad_NamesWhatIsMissing: Load returns an error that names the missing protocol, the kernel's rejection or
+// the ended context.
 func TestKernelLoad_NamesWhatIsMissing(t *testing.T) {
 	const nobodys = 31 // the last number of a protocol, which no kernel uses
 	err := load(t.Context(), nobodys)

@@ -127,8 +127,8 @@ func TestKernelNetfilter_Remove(t *testing.T) {
 	}
 }
 
-// TestKernelNetfilter_RemovesNothingElse: kernel removes nothing else. The same tuple with another number or in
-// another zone is another flow.
+// TestKernelNetfilter_RemovesNothingElse: a request with another number or another zone removes no flow with the same
+// tuple.
 func TestKernelNetfilter_RemovesNothingElse(t *testing.T) {
 	n := newSmall(t, service.IPv4)
 	s, _ := n.all(t, filter{destination: destination{protocol: protocolUDP}})
@@ -146,7 +146,7 @@ func TestKernelNetfilter_RemovesNothingElse(t *testing.T) {
 	}
 }
 
-// TestKernelNetfilter_ListingEndsWithContext: kernel listing ends with its context.
+// TestKernelNetfilter_ListingEndsWithContext: a listing ends with its context.
 func TestKernelNetfilter_ListingEndsWithContext(t *testing.T) {
 	n := newSmall(t, service.IPv4)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -156,7 +156,8 @@ func TestKernelNetfilter_ListingEndsWithContext(t *testing.T) {
 	}
 }
 
-// TestKernelNetfilter_FailuresAreReported: kernel failures are reported. A namespace that cannot be entered.
+// TestKernelNetfilter_FailuresAreReported: if the namespace cannot be entered, listing, removing and reading addresses
+// return the error.
 func TestKernelNetfilter_FailuresAreReported(t *testing.T) {
 	outside := errors.New("no way in")
 	n := &netfilter{inside: func(func() error) error { return outside }}

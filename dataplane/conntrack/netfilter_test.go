@@ -47,8 +47,7 @@ func TestParseFlow(t *testing.T) {
 	}
 }
 
-// TestAppendIdentity: the original tuple, the number and the zone, and nothing that the kernel would not
-// understand in a request.
+// TestAppendIdentity: the identity of a flow consists of its original tuple, its number and its zone, unchanged.
 func TestAppendIdentity(t *testing.T) {
 	attrs := described(service.IPv4, protocolUDP, "192.0.2.2:1000", clusterIP, endpointA)
 	identity := appendIdentity(nil, attrs)

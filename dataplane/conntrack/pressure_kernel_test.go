@@ -48,9 +48,8 @@ func (l *levels) await(t *testing.T, level Level) Pressure {
 	return Pressure{}
 }
 
-// TestKernelPressure_AnnouncedBeforeFirstDrop: kernel full table is announced before the first drop. One client
-// fills a real table through one Service. At 80 % the Service and the client are named, and the kernel has dropped
-// nothing. Then real packets meet a full table. A network namespace has the limit of the host, which this test
+// TestKernelPressure_AnnouncedBeforeFirstDrop: when one client fills a real table through one Service, both are named
+// before the kernel drops a packet. Then real packets meet a full table. The limit is that of the host, which the test
 // must not change: 262,144 by default.
 func TestKernelPressure_AnnouncedBeforeFirstDrop(t *testing.T) {
 	node := newTracking(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 )
 
-// TestPressure_Hysteresis: pressure has hysteresis. A level ends 5 % below where it begins, and drops are
-// remembered for five minutes.
+// TestPressure_Hysteresis: a level of pressure ends 5 % below where it begins, and drops are remembered for five
+// minutes.
 func TestPressure_Hysteresis(t *testing.T) {
 	began := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	p := Pressure{}

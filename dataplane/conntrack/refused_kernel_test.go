@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestKernelCleaner_UnansweredClientsRefused: kernel unanswered clients are refused. They send datagrams, or a SYN
-// again and again, since before there was a Service.
+// TestKernelCleaner_UnansweredClientsRefused: clients that have sent datagrams or SYNs since before there was a Service
+// are refused after the cleanup if the Service has no endpoints.
 func TestKernelCleaner_UnansweredClientsRefused(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.facts.ServiceCIDRs[w.family] = nil // the node does not drop what is for no Service
@@ -58,8 +58,8 @@ func TestKernelCleaner_UnansweredClientsRefused(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_UnansweredGetsFirstEndpoint: kernel unanswered connection finds the first endpoint. The next
-// SYN is translated.
+// TestKernelCleaner_UnansweredGetsFirstEndpoint: an unanswered TCP connection reaches the first endpoint with its next
+// SYN.
 func TestKernelCleaner_UnansweredGetsFirstEndpoint(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		connection := w.connect(w.client, w.external, servicePort)
@@ -72,8 +72,8 @@ func TestKernelCleaner_UnansweredGetsFirstEndpoint(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_SourceRangesEndUnanswered: kernel source ranges end what nobody answers. The endpoint of one
-// client says nothing but that it does not listen; the other client is answered.
+// TestKernelCleaner_SourceRangesEndUnanswered: new source ranges end the flow of an excluded client that no endpoint
+// answered, and keep one that was answered.
 func TestKernelCleaner_SourceRangesEndUnanswered(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		view := func(endpoint netip.Prefix, ranges ...netip.Prefix) service.View {

@@ -56,8 +56,8 @@ func judged(t *testing.T, table *table, flows ...flow) []string {
 	return slices.DeleteFunc(before, func(name string) bool { return slices.Contains(after, name) })
 }
 
-// TestTable_UnansweredClientsOfNewService: unanswered clients of a new Service. The rules judge a client that
-// began before them.
+// TestTable_UnansweredClientsOfNewService: a new Service makes exactly the unanswered flows to its own addresses and
+// ports stale.
 func TestTable_UnansweredClientsOfNewService(t *testing.T) {
 	const tcp, udp = unix.IPPROTO_TCP, protocolUDP
 	answered := func(f flow) flow {
@@ -98,8 +98,7 @@ func TestTable_UnansweredClientsOfNewService(t *testing.T) {
 	}
 }
 
-// TestTable_UnansweredClientsAndSourceRanges: unanswered clients and source ranges. The ranges are about the VIP
-// alone, and about clients that have not been answered.
+// TestTable_UnansweredClientsAndSourceRanges: new source ranges make only unanswered flows to the VIP stale.
 func TestTable_UnansweredClientsAndSourceRanges(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 		table := newTable()
@@ -137,8 +136,8 @@ func TestTable_UnansweredClientsAndSourceRanges(t *testing.T) {
 	}
 }
 
-// TestTable_ServiceBrieflyGone: a Service that was gone for a moment. Its clients may have begun without rules
-// meanwhile.
+// TestTable_ServiceBrieflyGone: unanswered flows to a Service that was removed and added again are stale, even if the
+// cleaner did not see the removal. They may have begun without rules.
 func TestTable_ServiceBrieflyGone(t *testing.T) {
 	table := newTable()
 	view := guardedView(service.TCP)
@@ -166,8 +165,7 @@ func TestTable_ServiceBrieflyGone(t *testing.T) {
 	}
 }
 
-// TestTable_ServedWithoutTranslationStays: what is served without translation stays. An endpoint at the Service's
-// own address and port.
+// TestTable_ServedWithoutTranslationStays: a flow to an endpoint at the Service's own address and port is not stale.
 func TestTable_ServedWithoutTranslationStays(t *testing.T) {
 	table := newTable()
 	view := guardedView(service.UDP)
@@ -188,8 +186,7 @@ func TestTable_ServedWithoutTranslationStays(t *testing.T) {
 	}
 }
 
-// TestTable_UnansweredClientsDenied: unanswered clients that are denied. A new list is about clients of all
-// frontends but the ClusterIP.
+// TestTable_UnansweredClientsDenied: a new deny list makes unanswered flows by all frontends but the ClusterIP stale.
 func TestTable_UnansweredClientsDenied(t *testing.T) {
 	view := guardedView(service.TCP)
 	table := newTable()
@@ -207,8 +204,8 @@ func TestTable_UnansweredClientsDenied(t *testing.T) {
 	}
 }
 
-// TestTable_UnansweredClientsPassedOn: unanswered clients that were passed on. The rules do not see them again
-// when the Service has an endpoint.
+// TestTable_UnansweredClientsPassedOn: an unanswered flow that was passed on is stale once the Service has an endpoint.
+// Otherwise the rules would not see it again.
 func TestTable_UnansweredClientsPassedOn(t *testing.T) {
 	view := guardedView(service.TCP)
 	port := &view.Ports[service.IPv4][0]

@@ -88,10 +88,9 @@ func (p *peer) goesOn(who, when string) {
 
 func (p *peer) port() int { return int(p.Local().Port()) }
 
-// TestKernelCleaner_FlowsBegunWithoutRules: kernel flows begun while rules were missing. The kernel remembers not
-// to translate these flows as long as their clients send (once for 120 s). A client that reuses the port of such a
-// flow gets the same. Flows that lead where they should, and those to addresses that no Service has, are not
-// touched. A client of a Service without endpoints is refused again.
+// TestKernelCleaner_FlowsBegunWithoutRules: after a repair, clients whose flows began without rules reach the endpoint,
+// also one that reuses a port, and clients of a Service without endpoints are refused. Correct flows and those to
+// addresses of no Service are not touched.
 func TestKernelCleaner_FlowsBegunWithoutRules(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.backend(w.node, "host", netip.AddrPortFrom(w.plan.node.Addr(), servicePort))
@@ -158,9 +157,9 @@ func TestKernelCleaner_FlowsBegunWithoutRules(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_FlowBeginsAfterSweep: kernel flow that begins after the sweep. A packet that met no rule may
-// enter the kernel's table after the first sweep that follows a repair, because it was held on its way. Here the
-// sweep comes first, and then the packet and the rules. Nothing else makes the cleaner sweep.
+// TestKernelCleaner_FlowBeginsAfterSweep: clients whose packets enter the kernel's table after the first sweep that
+// follows a repair reach the endpoint. Here the sweep precedes the packets and the rules, and nothing else causes a
+// sweep.
 func TestKernelCleaner_FlowBeginsAfterSweep(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.nft(others)
@@ -180,8 +179,8 @@ func TestKernelCleaner_FlowBeginsAfterSweep(t *testing.T) {
 	})
 }
 
-// TestKernelCleaner_StartFindsRulesMissing: kernel start that found rules missing. Another program flushed them
-// while no process ran, and a client goes on sending. The first view of each Service is enough.
+// TestKernelCleaner_StartFindsRulesMissing: if another program flushed the rules while no process ran, the first view
+// of a Service is enough to delete the flow of a client that continues to send.
 func TestKernelCleaner_StartFindsRulesMissing(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))

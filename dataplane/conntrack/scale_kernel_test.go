@@ -97,8 +97,8 @@ func heapPeak(run func()) (peak uint64) {
 	return peak
 }
 
-// TestKernelSweep_MemoryIsBounded: kernel memory is bounded sweeps many flows: it deletes none, then half, then
-// the rest.
+// TestKernelSweep_MemoryIsBounded: sweeps of many flows, which delete none, then half, then the rest, take at most
+// 16 MiB of memory.
 func TestKernelSweep_MemoryIsBounded(t *testing.T) {
 	type variant struct {
 		name       string

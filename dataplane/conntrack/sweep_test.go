@@ -71,7 +71,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweep_AsksOnce: sweep asks once where the kernel shows everything anyway.
+// TestSweep_AsksOnce: a sweep lists the table once if it has too many frontends for filters, or if the kernel has no
+// filters.
 func TestSweep_AsksOnce(t *testing.T) {
 	many := newTable()
 	for i := range filtersMax + 1 {
@@ -95,8 +96,8 @@ func TestSweep_AsksOnce(t *testing.T) {
 	}
 }
 
-// TestSweep_NeverAsksForIPv6Addresses: IPv6 addresses are not asked for. The kernel compares them the wrong way
-// round.
+// TestSweep_NeverAsksForIPv6Addresses: a sweep never filters by IPv6 addresses, because the kernel compares them the
+// wrong way round.
 func TestSweep_NeverAsksForIPv6Addresses(t *testing.T) {
 	table := newTable()
 	table.put(named("dns"), pictured([]string{"[fd96::10]:53", "[2001:db8::7]:53", ":30053"}, []string{"[fd10::1]:53"}))
@@ -116,7 +117,7 @@ func TestSweep_NeverAsksForIPv6Addresses(t *testing.T) {
 	}
 }
 
-// TestSweep_DeletesInBatches: sweep deletes in batches. More than one request's worth.
+// TestSweep_DeletesInBatches: a sweep deletes more stale flows than fit into one request.
 func TestSweep_DeletesInBatches(t *testing.T) {
 	table, f := served(), populated()
 	const stale = 3*removeBatch + 5
@@ -129,7 +130,7 @@ func TestSweep_DeletesInBatches(t *testing.T) {
 	}
 }
 
-// TestSweep_BeginsAgainIfInterrupted: sweep begins again while a listing is interrupted, up to a bound.
+// TestSweep_BeginsAgainIfInterrupted: a sweep repeats an interrupted listing, up to a limit.
 func TestSweep_BeginsAgainIfInterrupted(t *testing.T) {
 	for interruptions, fails := range map[int]bool{listings - 1: false, listings: true} {
 		table, f := served(), populated()
@@ -149,7 +150,8 @@ func TestSweep_BeginsAgainIfInterrupted(t *testing.T) {
 	}
 }
 
-// TestSweep_FailureStaysPending: sweep forgets nothing. What fails stays pending, what was done does not.
+// TestSweep_FailureStaysPending: after a failure, the frontends that were not swept remain pending, and the next sweep
+// completes them.
 func TestSweep_FailureStaysPending(t *testing.T) {
 	broken := errors.New("broken")
 	table, f := served(), populated()
@@ -173,8 +175,8 @@ func TestSweep_FailureStaysPending(t *testing.T) {
 	}
 }
 
-// TestSweep_ReportsUndeletableFlow: sweep says what stays. A flow that the kernel will not delete, for one that a
-// network card forwards (IPS_OFFLOAD).
+// TestSweep_ReportsUndeletableFlow: a sweep returns the kernel's error for a flow that cannot be deleted, such as one
+// that a network card forwards (IPS_OFFLOAD), and its frontend remains pending.
 func TestSweep_ReportsUndeletableFlow(t *testing.T) {
 	table, f := served(), populated()
 	f.removing = func(_ int, name string) error {
@@ -195,8 +197,7 @@ func TestSweep_ReportsUndeletableFlow(t *testing.T) {
 	}
 }
 
-// TestSweep_CountsOnlyItsDeletions: sweep counts what it deleted, and not flows that ended by themselves
-// meanwhile.
+// TestSweep_CountsOnlyItsDeletions: a sweep counts the flows that it deleted, and not those that ended by themselves.
 func TestSweep_CountsOnlyItsDeletions(t *testing.T) {
 	table, f := served(), populated()
 	f.removing = func(_ int, name string) error {
@@ -211,7 +212,7 @@ func TestSweep_CountsOnlyItsDeletions(t *testing.T) {
 	}
 }
 
-// TestSweep_NodePortAddresses: sweep knows where node ports answer.
+// TestSweep_NodePortAddresses: a sweep deletes stale node port flows only at the addresses where node ports answer.
 func TestSweep_NodePortAddresses(t *testing.T) {
 	node, second := at(onNode).Addr(), netip.MustParseAddr("192.0.2.9")
 	for _, tt := range []struct {

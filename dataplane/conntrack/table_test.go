@@ -28,8 +28,8 @@ const (
 // isNode knows the addresses on which node ports answer in the tests.
 func isNode(a netip.Addr) bool { return a == at(onNode).Addr() || a == at(loopback).Addr() }
 
-// TestTable_Judge: for one Service that has just changed, which flows are stale. The first cases follow
-// kube-proxy's rules. The names say where ours differ.
+// TestTable_Judge: flows of one changed Service are stale by kube-proxy's rules, except where the name of a case says
+// otherwise.
 func TestTable_Judge(t *testing.T) {
 	frontends := []string{clusterIP, external, ":30053"}
 	both, none := []string{endpointA, endpointB}, []string(nil)
@@ -77,7 +77,8 @@ func TestTable_Judge(t *testing.T) {
 	}
 }
 
-// TestTable_JudgeAfterRemoval: judge after removal. The Service is deleted.
+// TestTable_JudgeAfterRemoval: after a Service is deleted, its translated flows are stale, and those without
+// translation are not.
 func TestTable_JudgeAfterRemoval(t *testing.T) {
 	tests := []struct {
 		name                  string
@@ -106,8 +107,8 @@ func TestTable_JudgeAfterRemoval(t *testing.T) {
 	}
 }
 
-// TestTable_OwnFrontendBeforeNodePort: a frontend of its own comes before a node port. An external IP that is the
-// node's own address, on the number of another Service's node port.
+// TestTable_OwnFrontendBeforeNodePort: a flow to an external IP that is an address of the node is judged by this
+// external IP, and not by another Service's node port with the same number.
 func TestTable_OwnFrontendBeforeNodePort(t *testing.T) {
 	table := newTable()
 	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}))
@@ -127,8 +128,7 @@ func TestTable_OwnFrontendBeforeNodePort(t *testing.T) {
 	}
 }
 
-// TestTable_TwoServicesOnOneFrontend: two Services on one frontend. A flow stays as long as either serves its
-// endpoint.
+// TestTable_TwoServicesOnOneFrontend: a flow to a frontend of two Services is stale when neither serves its endpoint.
 func TestTable_TwoServicesOnOneFrontend(t *testing.T) {
 	table := newTable()
 	table.put(named("one"), pictured([]string{external}, []string{endpointA}))
@@ -149,7 +149,7 @@ func TestTable_TwoServicesOnOneFrontend(t *testing.T) {
 	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
 }
 
-// TestTable_Pending: what a change makes pending.
+// TestTable_Pending: each change makes the frontends before and after it pending, and those of overtaken pictures.
 func TestTable_Pending(t *testing.T) {
 	table := newTable()
 	expect := func(when string, want ...string) {
@@ -174,8 +174,8 @@ func TestTable_Pending(t *testing.T) {
 	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
 }
 
-// TestTable_NothingServes: when the last endpoint stops serving, its flows are stale immediately, by every kind of
-// frontend, and so are those of a removed frontend or Service. A flow without translation stays.
+// TestTable_NothingServes: when the last endpoint stops serving, or its frontend or Service is removed, its flows by
+// every kind of frontend are stale immediately. A flow without translation is not.
 func TestTable_NothingServes(t *testing.T) {
 	table := newTable()
 	stale := func(destination, answerer string) bool {
@@ -205,7 +205,8 @@ func TestTable_NothingServes(t *testing.T) {
 	}
 }
 
-// TestTable_Doubt: after a repair all frontends are looked at, and those of no Service are not.
+// TestTable_Doubt: after a repair, untranslated flows to frontends with endpoints are stale, and flows to other
+// addresses are not.
 func TestTable_Doubt(t *testing.T) {
 	table := newTable()
 	table.put(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}))
@@ -284,7 +285,7 @@ func TestNewPicture(t *testing.T) {
 	}
 }
 
-// TestNewer_KeepsUnseenFrontends: frontends that the family cleaner has not seen are kept, once.
+// TestNewer_KeepsUnseenFrontends: a newer picture keeps each frontend that the family cleaner has not seen, once.
 func TestNewer_KeepsUnseenFrontends(t *testing.T) {
 	first := pictured([]string{clusterIP, external}, []string{endpointA})
 	second := pictured([]string{clusterIP, ":30053"}, []string{endpointB})

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelTraffic_BytesOfConnections: kernel bytes of connections. The totals are exactly what the kernel has
-// counted of real packets.
+// TestKernelTraffic_BytesOfConnections: totals are exactly the packets and bytes that the kernel counted for real
+// packets.
 func TestKernelTraffic_BytesOfConnections(t *testing.T) {
 	const bytes = 20 + 8 + 1 // the headers of IPv4 and UDP, and the datagram
 	node := newTracking(t)
@@ -91,7 +91,7 @@ func fresh(t *testing.T, watch *Traffic) *traffic.Flows {
 	}
 }
 
-// TestTraffic_FlowsEndWithContext: flows end with their context, whether or not something runs.
+// TestTraffic_FlowsEndWithContext: Flows returns when its context ends, even if no reading runs.
 func TestTraffic_FlowsEndWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -100,8 +100,8 @@ func TestTraffic_FlowsEndWithContext(t *testing.T) {
 	}
 }
 
-// TestTraffic_ReadingsTakeFiftiethOfTime: readings take a fiftieth of the time, and never begin earlier for a
-// question.
+// TestTraffic_ReadingsTakeFiftiethOfTime: readings take at most a fiftieth of the time, and a request does not make one
+// begin earlier.
 func TestTraffic_ReadingsTakeFiftiethOfTime(t *testing.T) {
 	node := newTracking(t)
 	inject(t, node, service.IPv4, crowdOf(500))

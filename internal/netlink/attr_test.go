@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAttrs_RoundTrip: attributes come back.
+// TestAttrs_RoundTrip: attributes of all types are read back as they were written.
 func TestAttrs_RoundTrip(t *testing.T) {
 	b := AppendText(nil, 1, "kube-proxy")
 	b, mark := Nest(b, 2)
@@ -65,7 +65,7 @@ func TestAttrs_RoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzMessages reads any bytes as messages and attributes: it ends, and stays inside.
+// FuzzMessages reads any bytes as messages and attributes: reading ends, and stays inside the bytes.
 func FuzzMessages(f *testing.F) {
 	b, mark := Nest(AppendText(nil, 1, "text"), 2)
 	f.Add(End(AppendUint32(b, 1, 7), mark))

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzAnswer reads any bytes as the kernel's answer to a request: what it points to lies
-// inside the message, and its error has words.
+// FuzzAnswer reads any bytes as the kernel's answer to a request: the parts of the answer are inside the message, and
+// its error has a text.
 func FuzzAnswer(f *testing.F) {
 	request, mark := Begin(nil, 7, 0)
 	request = Finish(AppendText(request, 1, "x"), mark)

@@ -85,7 +85,7 @@ func tables(ctx context.Context, s *Socket) ([]string, error) {
 	return names, err
 }
 
-// TestKernelSocket_Exchange: one answer confirms a batch, and a rejection has the place of its message and the
+// TestKernelSocket_Exchange: one answer confirms a batch, and a rejection contains the position of its message and the
 // offset of the attribute.
 func TestKernelSocket_Exchange(t *testing.T) {
 	_, s := inNamespace(t, Config{})
@@ -110,8 +110,8 @@ func TestKernelSocket_Exchange(t *testing.T) {
 	}
 }
 
-// TestKernelSocket_AnswersDoNotFit: kernel answers do not fit. The loss is reported, and what is left is not taken
-// for an answer to the next request.
+// TestKernelSocket_AnswersDoNotFit: lost answers are reported, and late ones are not taken for answers to the next
+// request.
 func TestKernelSocket_AnswersDoNotFit(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil {
@@ -133,7 +133,7 @@ func TestKernelSocket_AnswersDoNotFit(t *testing.T) {
 	}
 }
 
-// TestKernelSocket_RequestTooLarge: kernel too large.
+// TestKernelSocket_RequestTooLarge: a request that is too large returns a NotSentError.
 func TestKernelSocket_RequestTooLarge(t *testing.T) {
 	_, s := inNamespace(t, Config{SendBytes: 64 << 10})
 	if s.Room() > 200<<10 {
@@ -145,7 +145,7 @@ func TestKernelSocket_RequestTooLarge(t *testing.T) {
 	}
 }
 
-// TestKernelSocket_AbandonedDump: kernel dump is left. What is left of a dump does not disturb the next request.
+// TestKernelSocket_AbandonedDump: the rest of an abandoned dump does not affect the next request.
 func TestKernelSocket_AbandonedDump(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	var many [][]byte
@@ -177,7 +177,7 @@ func TestKernelSocket_AbandonedDump(t *testing.T) {
 	}
 }
 
-// TestKernelSocket_InterruptedDump: the tables change during a dump.
+// TestKernelSocket_InterruptedDump: a dump during which the tables change returns ErrInterrupted.
 func TestKernelSocket_InterruptedDump(t *testing.T) {
 	node, s := inNamespace(t, Config{})
 	other := open(t, node, Config{})
@@ -202,7 +202,7 @@ func TestKernelSocket_InterruptedDump(t *testing.T) {
 	}
 }
 
-// TestKernelSocket_RejectedQuery: kernel rejected question.
+// TestKernelSocket_RejectedQuery: a rejected query returns a Rejection with the kernel's error.
 func TestKernelSocket_RejectedQuery(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, family)
@@ -216,7 +216,8 @@ func TestKernelSocket_RejectedQuery(t *testing.T) {
 	}
 }
 
-// TestKernelTableListener_ExcludesOwnChanges: the listener receives others' changes, and not those of its socket.
+// TestKernelTableListener_ExcludesOwnChanges: the listener receives changes of other sockets, and not those of its own
+// socket.
 func TestKernelTableListener_ExcludesOwnChanges(t *testing.T) {
 	node, s := inNamespace(t, Config{})
 	other := open(t, node, Config{})
@@ -265,7 +266,8 @@ func TestKernelTableListener_ExcludesOwnChanges(t *testing.T) {
 	}
 }
 
-// TestKernelSocket_UseAfterClose: a closed socket does not use a descriptor that may belong to another.
+// TestKernelSocket_UseAfterClose: a closed socket returns EBADF, and does not use a descriptor that another file may
+// have now.
 func TestKernelSocket_UseAfterClose(t *testing.T) {
 	node, _ := inNamespace(t, Config{})
 	var s *Socket

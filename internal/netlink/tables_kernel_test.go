@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestTableListener_WholeFilterFits: the whole filter fits. Linux before 6.7 grants 20 KiB, for the machine and
-// not for a namespace.
+// TestTableListener_WholeFilterFits: the whole filter fits into 20 KiB, which Linux before 6.7 grants for the machine
+// and not for a namespace.
 func TestTableListener_WholeFilterFits(t *testing.T) {
 	node := netnstest.New(t, "node")
 	if err := node.Sysctl("net.core.optmem_max", "20480"); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -18,8 +18,8 @@ func serviceNamed(name, clusterIP string, labels map[string]string) *corev1.Serv
 	}
 }
 
-// For its watchers, an object that enters or leaves a selection is added or deleted, as with a real
-// API server.
+// TestStore_SelectionEntryAndExit: watchers see an object that enters or leaves their selection as added or deleted, as
+// with a real API server.
 func TestStore_SelectionEntryAndExit(t *testing.T) {
 	sel, err := selectionOf(Services, url.Values{"labelSelector": {"!off"}, "fieldSelector": {"spec.clusterIP!=None"}})
 	if err != nil {

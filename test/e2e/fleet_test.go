@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// A real API server passes the questions of kubectl sluice on to the proxy of a node, and answers for a pod that does not
+// A real API server forwards requests of kubectl sluice to the proxy of a node, and answers for a pod that does not
 // listen.
 func TestFleet(t *testing.T) {
 	c := harness.NewCluster(t)
@@ -50,8 +50,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// With security.inspection and the objects of deploy/fleet, a node answers tokens of the ServiceAccount sluice-fleet for the
-// audience sluice.dev, and no others. The plugin requests one.
+// With security.inspection and the objects of deploy/fleet, a node accepts tokens of the ServiceAccount sluice-fleet
+// for the audience sluice.dev, and no others. The plugin requests one.
 func TestFleet_Tokens(t *testing.T) {
 	c := harness.NewCluster(t)
 	all, err := harness.BuildManifests("deploy/fleet")

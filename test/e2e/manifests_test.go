@@ -59,8 +59,7 @@ func definitions(t *testing.T) harness.Manifests {
 	return all
 }
 
-// The API server takes every manifest as it is, without a field that it does not know, and the
-// pods of each DaemonSet as well.
+// The API server accepts every manifest as it is, without unknown fields, and the pods of each DaemonSet as well.
 func TestManifests_Accepted(t *testing.T) {
 	c := harness.NewCluster(t)
 	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {
@@ -77,7 +76,8 @@ func TestManifests_Accepted(t *testing.T) {
 	}
 }
 
-// The API server takes the objects of the Helm chart as well: with its defaults, and with the values that change most.
+// The API server accepts the objects of the Helm chart as well: with its defaults, and with the values that change
+// most.
 func TestChart_Accepted(t *testing.T) {
 	c := harness.NewCluster(t)
 	if _, err := c.Server.Apply(t.Context(), definitions(t)); err != nil {

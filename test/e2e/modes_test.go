@@ -23,9 +23,9 @@ import (
 // questions are under way at each moment: longer than a former forwarder serves in any case.
 const thinks = 1200 * time.Millisecond
 
-// A process changes from each mode to userspace mode and back without losing a new connection. No
-// datagram of a new client is lost, and on the way there no open connection, unless the mode was ipvs.
-// Clients that keep their UDP socket have the present endpoint afterwards.
+// A process changes from each mode to userspace mode and back without losing a new connection. No datagram of a new
+// client is lost, and on the way there no open connection, except from IPVS mode. Clients that keep their UDP socket
+// reach the current endpoint afterwards.
 func TestUserspace_ThereAndBack(t *testing.T) {
 	for _, v := range append(slices.Clone(variants), variant{string(harness.IPVS), ""}) {
 		if !slices.Contains(harness.Modes(harness.IPTables, harness.NFTables), harness.Mode(v.mode)) {

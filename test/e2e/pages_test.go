@@ -82,8 +82,8 @@ func (r *reader) follow(t *testing.T, page string, after func(heading string)) {
 	}
 }
 
-// The pages for operators work, command by command: those of kubectl against a real API server, with
-// kubeadm's kube-proxy in it.
+// The commands on the pages for operators work, one by one: those of kubectl against a real API server, with kubeadm's
+// kube-proxy in it.
 func TestOperatorPages_CommandsWork(t *testing.T) {
 	c := harness.NewCluster(t)
 	installKubeadmsProxy(t, c)

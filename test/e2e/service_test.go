@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// One Service from its creation to its end, as seen by a client outside the cluster, a pod on the
-// node and the node itself, over TCP and UDP, in both families, through the cluster IP and the node
-// port.
+// A Service works from its creation to its removal, for a client outside the cluster, a pod on the node and the node
+// itself, over TCP and UDP, in both families, through the ClusterIP and the node port.
 func TestServiceLifecycle(t *testing.T) {
 	inModes(t, testServiceLifecycle, harness.IPTables, harness.NFTables, harness.Userspace)
 }

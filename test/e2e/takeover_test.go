@@ -12,11 +12,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/harness"
 )
 
-// A node is taken over from the real kube-proxy in the same mode, and handed back to it, without a lost
-// connection, neither one that is open all the time nor one that begins meanwhile. Each
-// proxy serves what the API says and not what the other one has left. What kube-proxy itself does
-// to open connections when it starts in IPVS mode is not tested: in an emulated machine, one
-// stopped for 15 s.
+// A node is taken over from the real kube-proxy in the same mode, and handed back to it, without a lost connection,
+// neither an open one nor a new one. Each proxy serves what the API contains and not what the other one left. The
+// effect of kube-proxy's start in IPVS mode on open connections is not tested: in an emulated machine, one stopped for
+// 15 s.
 func TestTakeover_FromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
 
 func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// Stop reports what was lost. (netns tests the load itself.)
+// TestTraffic_CountsLosses: Stop returns an error if exchanges were lost. (netnstest tests the load itself.)
 func TestTraffic_CountsLosses(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	b, err := netnstest.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
@@ -39,7 +39,7 @@ func TestTraffic_CountsLosses(t *testing.T) {
 	}
 }
 
-// Any status is an answer; only silence and rejections are errors.
+// TestGet_ReturnsAnyAnswer: Get returns an answer with any status. Only silence and rejections are errors.
 func TestGet_ReturnsAnyAnswer(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	listener, err := host.Listen("tcp", "127.0.0.1:80")

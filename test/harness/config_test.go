@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestModes_FromEnvironment: modes are those listed.
+// TestModes_FromEnvironment: Modes returns the modes that the environment lists, or the default ones.
 func TestModes_FromEnvironment(t *testing.T) {
 	for listed, want := range map[string][]Mode{
 		"": {IPTables, NFTables}, "ipvs": {IPVS}, "ipvs,nftables": {IPVS, NFTables},

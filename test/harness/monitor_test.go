@@ -27,7 +27,8 @@ func watch(t *testing.T, h *Host) *Monitor {
 	return m
 }
 
-// An element that was written again looks as before, and is reported all the same.
+// TestMonitor_ElementWrittenAgain: the monitor reports an element that was deleted and written again, although it looks
+// the same as before.
 func TestMonitor_ElementWrittenAgain(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	m := watch(t, host)
@@ -61,7 +62,7 @@ func TestMonitor_ElementWrittenAgain(t *testing.T) {
 	}
 }
 
-// A monitor that has failed returns an error.
+// TestMonitor_Ended: a failed monitor returns an error.
 func TestMonitor_Ended(t *testing.T) {
 	m := watch(t, &Host{Namespace: netnstest.New(t, "n")})
 	m.socket.Close()

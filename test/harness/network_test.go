@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// Without any proxy, every client reaches every pod directly, with its own address.
+// TestNetwork_ConnectsEveryone: without a proxy, every client reaches every pod directly, with its own address.
 func TestNetwork_ConnectsEveryone(t *testing.T) {
 	n := networkFor(t)
 	for _, pod := range n.Pods() {
@@ -30,8 +30,8 @@ func TestNetwork_ConnectsEveryone(t *testing.T) {
 	}
 }
 
-// A datagram of a flow that was not translated at first is not translated later either, until the
-// router forgets the flow.
+// TestNetwork_ForgottenFlowsTranslated: a datagram of a flow that was not translated at first is translated only after
+// the router forgot the flow.
 func TestNetwork_ForgottenFlowsTranslated(t *testing.T) {
 	n := networkFor(t)
 	feed(t, n.N1, `table ip t {

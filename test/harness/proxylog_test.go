@@ -46,7 +46,7 @@ func TestParseProxyLog(t *testing.T) {
 	}
 }
 
-// A field that changed its type must not be read as zero writes.
+// TestParseProxyLog_RejectsOtherTypes: a field with another type is an error, and not read as zero writes.
 func TestParseProxyLog_RejectsOtherTypes(t *testing.T) {
 	_, err := parseProxyLog(strings.NewReader(`{"msg":"batch written","domain":"d","objects":"three"}`))
 	if err == nil || !strings.Contains(err.Error(), "objects") {

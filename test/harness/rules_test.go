@@ -54,7 +54,8 @@ func webService() *corev1.Service {
 	return service
 }
 
-// Changes of a Service's elements are found, those of a neighbour's or of shared ones are not.
+// TestRules_OwnElements: Own finds changes of a Service's elements, and not those of another Service or of shared
+// elements.
 func TestRules_OwnElements(t *testing.T) {
 	host := &Host{Namespace: netnstest.New(t, "n")}
 	m := watch(t, host)
@@ -104,7 +105,7 @@ delete element ip6 kube-proxy frontends { fd00:172:30::5 . tcp . 80, fd00:172:30
 	}
 }
 
-// TestRules_OwnChains: own finds chains.
+// TestRules_OwnChains: Own finds changes of a Service's chains, and not those of another Service or of shared chains.
 func TestRules_OwnChains(t *testing.T) {
 	r := Rules{
 		"iptables-save nat :KUBE-SVC-ABCDEFGHIJKLMNOP -",

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestNames_LongestLoad: longest names load. The real tools take the rules of the longest names that are admitted.
+// TestNames_LongestLoad: the real tools load the rules of Services with the longest allowed names.
 func TestNames_LongestLoad(t *testing.T) {
 	long := func(letter string) string { return strings.Repeat(letter, 63) }
 	cache, warnings := cluster(names{long("n"), long("w"), long("p"), "", strings.Repeat("z", 253)})

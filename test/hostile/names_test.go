@@ -82,9 +82,9 @@ func nodeFacts() *service.NodeFacts {
 	return facts
 }
 
-// FuzzNames: whatever a Service, its ports, annotations and endpoints are called, the rules
-// of every mode have the form that they have for plain names, and are read back as they were
-// written. What cannot be in a rule is rejected with a warning that names object and field.
+// FuzzNames: for any names of a Service, its ports, annotations and endpoints, the rules of every mode have the same
+// form as for plain names, and are read back as written. Values that cannot be in a rule are rejected with a warning
+// that names object and field.
 func FuzzNames(f *testing.F) {
 	f.Add("ns", "web", "http", "rr", "zone-a")
 	f.Add("kube-system", strings.Repeat("w", 63), strings.Repeat("p", 63), "mh", strings.Repeat("z", 190))

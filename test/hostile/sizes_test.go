@@ -102,8 +102,8 @@ func (l large) view(generation int) *service.View {
 	return &view
 }
 
-// TestSizes counts what one large Service is to each mode, and what one replaced endpoint of
-// it changes. The times are for reading (-v); they bound nothing.
+// TestSizes: each mode needs a limited number of objects for one large Service and for one replaced endpoint of it. The
+// times are only logged.
 func TestSizes(t *testing.T) {
 	for _, l := range sizes {
 		t.Run(l.name, func(t *testing.T) {
@@ -162,8 +162,8 @@ func endpointsOf(view *service.View) (count int) {
 	return count
 }
 
-// TestSizes_ManyAddressesInOneObject: many addresses in one object. An object of the API may have 1.5 MB. Reading
-// it costs work in proportion: the same address a hundred thousand times, or as many others.
+// TestSizes_ManyAddressesInOneObject: all addresses of an object with 200,000 of them are read. An API object may have
+// 1.5 MB.
 func TestSizes_ManyAddressesInOneObject(t *testing.T) {
 	const count = 100_000
 	o := large{ports: 1}.object()

@@ -134,9 +134,9 @@ func (n *node) awaitTooLarge(t *testing.T, times int) {
 	})
 }
 
-// TestUserspace_LargeServiceHarmsNoOther: a large Service costs others nothing in userspace mode. A tenant may
-// write 24 KB that ask for 200,000 frontends. Others are served, and what the tenant's Service had before stays.
-// (Package proxy and the campaign FAULT=tenant do the same in the other modes.)
+// TestUserspace_LargeServiceHarmsNoOther: in userspace mode, a Service of 24 KB that asks for 200,000 frontends does
+// not affect other Services, and its own previous frontends stay. (Package proxy and the campaign FAULT=tenant test the
+// other modes.)
 func TestUserspace_LargeServiceHarmsNoOther(t *testing.T) {
 	program := testenv.Program(t)
 	n := newNode(t)

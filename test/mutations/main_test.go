@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/defects"
 )
 
-// TestMutations_TextsInCode: the code has the texts fails when code has changed that a mistake replaces.
+// TestMutations_TextsInCode: the code contains every text that a mutation replaces, and each mutation has a unique
+// name, a sentence and campaigns.
 func TestMutations_TextsInCode(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range mutations {

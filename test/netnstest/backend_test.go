@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestBackend_AnswersAndEchoes: backend answers and echoes.
+// TestBackend_AnswersAndEchoes: a backend answers with its name and the client's address over TCP and UDP, after a
+// configured delay, and echoes.
 func TestBackend_AnswersAndEchoes(t *testing.T) {
 	n := New(t, "n")
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
@@ -46,7 +47,7 @@ func TestBackend_AnswersAndEchoes(t *testing.T) {
 	}
 }
 
-// TestBackend_CloseCutsSessionsRefusesNew: backend close cuts sessions and refuses new ones.
+// TestBackend_CloseCutsSessionsRefusesNew: closing a backend ends its sessions and rejects new ones.
 func TestBackend_CloseCutsSessionsRefusesNew(t *testing.T) {
 	n := New(t, "n")
 	b, err := StartBackend(n, "b", netip.MustParseAddrPort("127.0.0.1:0"))
@@ -75,7 +76,7 @@ func TestBackend_CloseCutsSessionsRefusesNew(t *testing.T) {
 	}
 }
 
-// TestBackend_PortTaken: backend on a taken port.
+// TestBackend_PortTaken: a second backend on a used port is an error that names it.
 func TestBackend_PortTaken(t *testing.T) {
 	n := New(t, "n")
 	b := Serve(t, n, "first", netip.MustParseAddrPort("127.0.0.1:0"))
@@ -84,7 +85,7 @@ func TestBackend_PortTaken(t *testing.T) {
 	}
 }
 
-// TestBackend_NamelessAnswersReachedAddress: backend without a name answers from the reached address.
+// TestBackend_NamelessAnswersReachedAddress: a backend without a name answers with the address that the client reached.
 func TestBackend_NamelessAnswersReachedAddress(t *testing.T) {
 	n := New(t, "n")
 	v4 := Serve(t, n, "", netip.MustParseAddrPort("0.0.0.0:8080"))

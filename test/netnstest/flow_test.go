@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A flow keeps its port while the server behind its target changes, and does not count answers to
-// earlier datagrams.
+// TestFlow_KeepsPort: a flow keeps its port while the server at its target changes, and ignores answers to earlier
+// datagrams.
 func TestFlow_KeepsPort(t *testing.T) {
 	n := New(t, "n")
 	target := netip.MustParseAddrPort("127.0.0.1:5353")

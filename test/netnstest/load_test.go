@@ -30,7 +30,7 @@ func (n *noted) count(is func(Exchange) bool) int {
 	return len(slices.DeleteFunc(slices.Clone(n.all), func(e Exchange) bool { return !is(e) }))
 }
 
-// TestLoad_ReportsLosses: load reports what is lost.
+// TestLoad_ReportsLosses: a load reports each kind of exchange that fails.
 func TestLoad_ReportsLosses(t *testing.T) {
 	host := New(t, "n")
 	at := netip.MustParseAddrPort("127.0.0.1:8080")

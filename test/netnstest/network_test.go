@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// Packets cross two routers in both families as soon as the network is built, between addresses on
-// a common prefix, alone, and on the loopback.
+// TestNetwork_PacketsCrossRouters: packets cross two routers in both families as soon as the network is built, between
+// addresses on a common prefix, single addresses, and those on loopback.
 func TestNetwork_PacketsCrossRouters(t *testing.T) {
 	client := netns.Prefixes("10.0.1.2/24", "fd00:1::2/128")
 	servers := []netip.AddrPort{
@@ -57,7 +57,7 @@ func TestNetwork_PacketsCrossRouters(t *testing.T) {
 	}
 }
 
-// An address added to the far loopback is reached through its route.
+// TestNetwork_AddAddressAndRoute: a route leads to an address that was added to the loopback of another namespace.
 func TestNetwork_AddAddressAndRoute(t *testing.T) {
 	a, b := New(t, "a"), New(t, "b")
 	err := netns.Link(a, b, netns.LinkSpec{

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOutage_Covers: a reset that comes during the outage may show after it, in the next exchange on the
-// connection.
+// TestOutage_Covers: an outage covers the next exchange on a connection after its end, because a reset during the
+// outage may show only then.
 func TestOutage_Covers(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	all := func(string, Exchange) bool { return true }

@@ -14,7 +14,7 @@ import (
 // threadNamespace names the network namespace of the thread that opens it.
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// TestProgram_RunsInsideNamespace: children run inside.
+// TestProgram_RunsInsideNamespace: Output, Run and Start run programs inside the namespace.
 func TestProgram_RunsInsideNamespace(t *testing.T) {
 	n := New(t, "n")
 	want, err := Output(n, exec.Command("readlink", threadNamespace))
@@ -48,7 +48,7 @@ func TestProgram_RunsInsideNamespace(t *testing.T) {
 	}
 }
 
-// TestProgram_ReportsChildFailure: run reports the childs failure.
+// TestProgram_ReportsChildFailure: Run returns the failure of its program, and Start that of a missing one.
 func TestProgram_ReportsChildFailure(t *testing.T) {
 	n := New(t, "n")
 	if err := Run(n, exec.Command("false")); err == nil {
@@ -59,7 +59,7 @@ func TestProgram_ReportsChildFailure(t *testing.T) {
 	}
 }
 
-// The value must change inside, and must not change here, where the rest of the machine lives.
+// TestSysctl_PerNamespace: a sysctl changes inside one namespace, and neither in another one nor on the host.
 func TestSysctl_PerNamespace(t *testing.T) {
 	a, b := New(t, "a"), New(t, "b")
 	const key = "net.ipv4.ip_forward"

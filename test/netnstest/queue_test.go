@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestQueue_HoldsFirstPackets: queue holds first packets. The first datagram of a flow is late, later ones are
-// not.
+// TestQueue_HoldsFirstPackets: a queue delays the first datagram of a flow, and not later ones.
 func TestQueue_HoldsFirstPackets(t *testing.T) {
 	const held = 500 * time.Millisecond
 	hosts := Build(t, Plan{Cables: []netns.Cable{{

@@ -127,9 +127,8 @@ func compareSides(t *testing.T, real, model *side) {
 	}
 }
 
-// TestDifferential_Transactions: transactions end as on the real kernel returns each list of messages to both
-// kernels, on top of the same tables: they reject the same messages and elements with the same errors, count the
-// same generations, and hold the same afterwards.
+// TestDifferential_Transactions: the model and the real kernel reject the same messages and elements of a transaction
+// with the same errors, count the same generations, and have the same content afterwards.
 func TestDifferential_Transactions(t *testing.T) {
 	real, model := bothKernels(t, service.IPv4)
 	for _, c := range transactions {
@@ -159,8 +158,8 @@ func TestDifferential_Transactions(t *testing.T) {
 	}
 }
 
-// TestDifferential_RandomTransactions: random transactions end as on the real kernel mixes the messages of all
-// cases and goes on from whatever they lead to.
+// TestDifferential_RandomTransactions: random transactions of messages from all cases, one after the other, lead to the
+// same results in the model and the real kernel.
 func TestDifferential_RandomTransactions(t *testing.T) {
 	const rounds, messagesMax = 250, 6
 	real, model := bothKernels(t, service.IPv4)
@@ -202,7 +201,8 @@ func TestDifferential_RandomTransactions(t *testing.T) {
 	}
 }
 
-// TestDifferential_Queries compares what is not there, and how many messages or elements there are of what is.
+// TestDifferential_Queries: both kernels return the same errors for missing objects, and the same number of messages or
+// elements for existing ones.
 func TestDifferential_Queries(t *testing.T) {
 	real, model := bothKernels(t, service.IPv4)
 	for _, s := range []*side{real, model} {
@@ -265,8 +265,8 @@ func TestDifferential_Queries(t *testing.T) {
 	}
 }
 
-// TestDifferential_Services takes Services of all kinds through both kernels, with elements and chains among them
-// that are rejected: receipts agree, and so does what is read back.
+// TestDifferential_Services: Services of all kinds, some with rejected elements and chains, lead to the same receipts
+// and the same content in both kernels.
 func TestDifferential_Services(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {

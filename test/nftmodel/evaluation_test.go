@@ -20,9 +20,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
-// TestEvaluation_AgreesWithModel renders random Services and sends random packets through the rules as data and
-// through this model, which takes the bytes of the writer and shares no code with them. All outcomes agree, with
-// their probabilities and the rules that matched.
+// TestEvaluation_AgreesWithModel: for random Services and packets, the evaluation of rules as data has the same
+// outcomes, probabilities and matching rules as this model, which reads the writer's bytes and shares no code with it.
 func TestEvaluation_AgreesWithModel(t *testing.T) {
 	const rounds, packets = 60, 150
 	for _, family := range service.Families {

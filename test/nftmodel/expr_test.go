@@ -46,7 +46,7 @@ func never(float64) bool { return false }
 // first decides for the smallest number.
 func first(float64) bool { return true }
 
-// TestExpr_Matches: expressions that match.
+// TestExpr_Matches: each expression matches the packet exactly if it should.
 func TestExpr_Matches(t *testing.T) {
 	const reg1, reg2, word1 = unix.NFT_REG_1, unix.NFT_REG_2, unix.NFT_REG32_01
 	const network, transport = unix.NFT_PAYLOAD_NETWORK_HEADER, unix.NFT_PAYLOAD_TRANSPORT_HEADER
@@ -138,7 +138,7 @@ func TestExpr_Matches(t *testing.T) {
 	}
 }
 
-// TestExpr_AddressesOfOtherFamily: addresses of the other family.
+// TestExpr_AddressesOfOtherFamily: rules of one family do not evaluate packets of the other family.
 func TestExpr_AddressesOfOtherFamily(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV6, hooked("filter", unix.NF_INET_LOCAL_IN, 0), addRule("base",
 		reads(unix.NFT_REG_1, unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 16),
@@ -171,8 +171,8 @@ func TestExpr_Translation(t *testing.T) {
 	}
 }
 
-// TestExpr_Chance: every number is as probable, ways that come together are one, and what is drawn twice is
-// independent.
+// TestExpr_Chance: all random numbers have the same probability, equal outcomes are combined, and numbers that are
+// drawn twice are independent.
 func TestExpr_Chance(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
 		addRule("base", draws(1, 4, 0), compares(1, unix.NFT_CMP_EQ, host(0)), ends(verdictDrop, "")),
@@ -194,8 +194,8 @@ func TestExpr_Chance(t *testing.T) {
 	}
 }
 
-// TestExpr_MemoryOfPackets: memory of packets. A set remembers whom it has seen until the time is up, no more of
-// them than fit, and nothing of an outcome that was only asked for.
+// TestExpr_MemoryOfPackets: a set remembers clients until their timeout, not more of them than fit, and none of an
+// outcome that was only asked for.
 func TestExpr_MemoryOfPackets(t *testing.T) {
 	const clients = "clients-x"
 	source := reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4)
@@ -229,9 +229,8 @@ func TestExpr_MemoryOfPackets(t *testing.T) {
 	expect("10.0.0.3", Rejected) // room again
 }
 
-// TestExpr_MemoryBetweenRules: memory between rules. A map remembers what it was told first, until that is
-// removed. A rule that writes the header changes what later rules see, and not what the connection is translated
-// from.
+// TestExpr_MemoryBetweenRules: a map keeps its first value until it is removed. A rule that writes the header changes
+// what later rules see, and not the address from which the connection is translated.
 func TestExpr_MemoryBetweenRules(t *testing.T) {
 	const clients, addr = "clients-x", "\x0a\x00\x00"
 	source, destination := reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4), reads(2, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4)
@@ -265,8 +264,8 @@ func TestExpr_MemoryBetweenRules(t *testing.T) {
 	}
 }
 
-// TestExpr_UnknownRejected: unknown is rejected. What the model does not understand does not land, and the words
-// say that it is the model's fault.
+// TestExpr_UnknownRejected: the model rejects what it does not understand, and the error says that this is the model's
+// fault.
 func TestExpr_UnknownRejected(t *testing.T) {
 	for _, c := range []struct {
 		name string

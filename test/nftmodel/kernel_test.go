@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 )
 
-// TestSocket_DistinctPorts: sockets have ports of their own.
+// TestSocket_DistinctPorts: sockets have distinct ports.
 func TestSocket_DistinctPorts(t *testing.T) {
 	k := NewKernel()
 	a, _ := k.Open()
@@ -37,7 +37,7 @@ func TestSocket_Closed(t *testing.T) {
 	}
 }
 
-// TestSocket_TransactionTooLarge: too large a transaction is not taken.
+// TestSocket_TransactionTooLarge: a transaction that is too large returns EMSGSIZE.
 func TestSocket_TransactionTooLarge(t *testing.T) {
 	s, _ := NewKernel().Open()
 	tx := transaction(unix.NFPROTO_IPV4, addTable())
@@ -47,7 +47,7 @@ func TestSocket_TransactionTooLarge(t *testing.T) {
 	}
 }
 
-// TestSocket_AnswersEndWithContext: answers end with the context. Nothing is handed on once time is up.
+// TestSocket_AnswersEndWithContext: no answer is passed on after the context ended.
 func TestSocket_AnswersEndWithContext(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0), addChain("a"), addChain("b"))
 	s, _ := k.Open()
@@ -65,7 +65,7 @@ func TestSocket_AnswersEndWithContext(t *testing.T) {
 	}
 }
 
-// TestTables_SeparatePerFamily: families are apart. One name in two families is two tables.
+// TestTables_SeparatePerFamily: tables with the same name in two families are separate.
 func TestTables_SeparatePerFamily(t *testing.T) {
 	k := NewKernel()
 	must(t, k, unix.NFPROTO_IPV4, addTable(), addChain("four"))

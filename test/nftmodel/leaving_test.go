@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A base chain that is deleted with its rules is called for a moment longer. Its rules jump into
-// chains that already have their new ones, and find sets as they were and maps without elements.
+// TestLeaving_DeletedBaseChainRunsOldRules: a base chain that is deleted with its rules is called for a moment longer.
+// Its rules jump into chains that already have their new rules, and find sets as they were and maps without elements.
 func TestLeaving_DeletedBaseChainRunsOldRules(t *testing.T) {
 	toAddress := reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4)
 	is := key("\xac\x1e\x00\x29")

@@ -35,7 +35,7 @@ func everywhere() []message {
 	return messages
 }
 
-// TestWalk_HooksInOrder: hooks are called in order.
+// TestWalk_HooksInOrder: the model calls the chains of all hooks in the kernel's order.
 func TestWalk_HooksInOrder(t *testing.T) {
 	k := NewKernel()
 	k.SetAddresses(netip.MustParseAddr("192.168.0.2"))
@@ -65,9 +65,8 @@ func TestWalk_HooksInOrder(t *testing.T) {
 	}
 }
 
-// TestWalk_NATChainsUntilFirstTranslates: chains of one hook until one translates. Chains of type nat at one hook
-// are called in the order of their priorities, those of one priority in the reverse order of registration, and
-// none after the first that translates.
+// TestWalk_NATChainsUntilFirstTranslates: NAT chains of one hook are called in the order of their priorities, those of
+// one priority in the reverse order of registration, and none after the first one that translates.
 func TestWalk_NATChainsUntilFirstTranslates(t *testing.T) {
 	translates := [][]byte{
 		reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4),
@@ -100,8 +99,8 @@ func TestWalk_NATChainsUntilFirstTranslates(t *testing.T) {
 	}
 }
 
-// TestWalk_Jumps: a jump comes back behind itself, a goto does not, and a return ends the chain that was jumped
-// to.
+// TestWalk_Jumps: after a jump, the evaluation continues behind it. After a goto it does not, and a return ends the
+// chain that was jumped to.
 func TestWalk_Jumps(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
 		addChain("jumped"), addChain("gone"), addChain("returns"),
@@ -125,8 +124,8 @@ func TestWalk_Jumps(t *testing.T) {
 	}
 }
 
-// TestWalk_PolicyAndAccept: policy and accept. What falls off the end meets the policy, what is accepted in one
-// chain still comes to the next.
+// TestWalk_PolicyAndAccept: a packet that reaches the end of a base chain meets the policy, and a packet that one chain
+// accepts continues to the next one.
 func TestWalk_PolicyAndAccept(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0),
 		addChain("base", u32(unix.NFTA_CHAIN_POLICY, policyDrop)))
@@ -143,7 +142,8 @@ func TestWalk_PolicyAndAccept(t *testing.T) {
 	}
 }
 
-// TestWalk_VerdictMap: an element leads to its chain, and nothing leads where there is none.
+// TestWalk_VerdictMap: a lookup in a verdict map goes to the chain of the element, and the evaluation continues without
+// one.
 func TestWalk_VerdictMap(t *testing.T) {
 	k := withRules(t, unix.NFPROTO_IPV4, hooked("filter", unix.NF_INET_PRE_ROUTING, 0), addChain("rejects"), addRule("rejects", rejects()),
 		addSet("map", unix.NFT_SET_MAP, 4, u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)),
@@ -157,7 +157,7 @@ func TestWalk_VerdictMap(t *testing.T) {
 	}
 }
 
-// TestWalk_PacketOfTwoFamilies: packets of two families. A packet is of one family.
+// TestWalk_PacketOfTwoFamilies: a packet with addresses of two families causes a panic.
 func TestWalk_PacketOfTwoFamilies(t *testing.T) {
 	defer func() {
 		if recover() == nil {

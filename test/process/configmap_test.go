@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Readers see one version or the next, and the file they open by its name is a link that never
-// changes.
+// TestConfigMap_SwapsVersions: readers see one version or the next one, and the file that they open by its name is a
+// link that never changes.
 func TestConfigMap_SwapsVersions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mount")
 	m := NewConfigMap(dir, "config.conf")

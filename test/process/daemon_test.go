@@ -29,7 +29,7 @@ func startShell(t *testing.T, script string) *Daemon {
 	return p
 }
 
-// TestDaemon_StopsOnSIGTERM: daemon stops on SIGTERM.
+// TestDaemon_StopsOnSIGTERM: Stop ends a daemon with SIGTERM, and a second Stop is an error.
 func TestDaemon_StopsOnSIGTERM(t *testing.T) {
 	p := startShell(t, `trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
 	testenv.Eventually(t, "the process prints its line", func() bool { return strings.Contains(p.Tail(1), "up") })
@@ -47,7 +47,7 @@ func TestDaemon_StopsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// TestDaemon_StatusReported: daemon status is reported.
+// TestDaemon_StatusReported: Stop returns the exit status of a daemon that fails.
 func TestDaemon_StatusReported(t *testing.T) {
 	p := startShell(t, `trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done`)
 	testenv.Eventually(t, "the process prints its line", func() bool { return strings.Contains(p.Tail(1), "up") })
@@ -66,7 +66,7 @@ func TestDaemon_Kill(t *testing.T) {
 	}
 }
 
-// TestDaemon_CannotStart: daemon that cannot start.
+// TestDaemon_CannotStart: a program that cannot be started is an error that names the namespace.
 func TestDaemon_CannotStart(t *testing.T) {
 	_, err := StartDaemon(netnstest.New(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/does/not/exist"))
 	if err == nil || !strings.Contains(err.Error(), "start exist in netns n") {
@@ -74,7 +74,8 @@ func TestDaemon_CannotStart(t *testing.T) {
 	}
 }
 
-// TestDaemon_AwaitLine: daemon await line.
+// TestDaemon_AwaitLine: AwaitLine waits for a line that is printed in parts, and returns an error if the context or the
+// process ends.
 func TestDaemon_AwaitLine(t *testing.T) {
 	p := startShell(t, `printf 'not read'; echo y; sleep 0.05; printf 'rea'; sleep 0.05; echo 'dy now'; while :; do sleep 0.01; done`)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)

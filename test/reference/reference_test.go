@@ -82,7 +82,8 @@ func TestSelect_Topology(t *testing.T) {
 	}
 }
 
-// TestSelect_PolicyAndTermination: policy and termination.
+// TestSelect_PolicyAndTermination: each combination of policies and endpoint states selects the expected endpoints for
+// the ClusterIP, clients outside and pods.
 func TestSelect_PolicyAndTermination(t *testing.T) {
 	const local, cluster = true, false
 	for i, c := range []struct {

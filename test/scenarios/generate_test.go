@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/generate"
 )
 
-// TestGenerate_RoundTripThroughFile: made up scenario comes back from a file. What is printed for a seed can be
-// put into a file and is the same scenario then.
+// TestGenerate_RoundTripThroughFile: the printed text of a generated scenario can be put into a file and is then the
+// same scenario.
 func TestGenerate_RoundTripThroughFile(t *testing.T) {
 	all, err := making{count: 2, first: 7}.made("nftables")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // that skips them is noticed.
 const modelledMin = 4
 
-// TestScenarios_InMemory plays every scenario whose statements need no kernel, on kernels in memory. The same
-// scenarios are played on the real one (make scenarios), so that where the two differ one of them fails.
+// TestScenarios_InMemory plays every scenario whose statements need no kernel, on kernels in memory. The same scenarios
+// run on the real kernel (make scenarios), so if the two differ, one of them fails.
 func TestScenarios_InMemory(t *testing.T) {
 	all, err := list.All()
 	if err != nil {

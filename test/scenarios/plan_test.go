@@ -14,9 +14,9 @@ import (
 
 var record = regexp.MustCompile(`\bADR ([0-9]+)\b`)
 
-// TestScenarios_Understood: scenarios are understood. Every scenario can be parsed in every mode, applies to at
-// least one, and names the decision record of each deviation. One that mode userspace does not play is about
-// another mode alone, or says why.
+// TestScenarios_Understood: every scenario can be parsed in every mode, applies to at least one, and names the decision
+// record of each deviation. A scenario that does not run in userspace mode is about another mode alone, or contains the
+// reason.
 func TestScenarios_Understood(t *testing.T) {
 	all, err := list.All()
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 // after these, so that CI plays none twice. varied is how many see everything happen.
 const everyday, varied = 5, 40
 
-// TestSimulation plays scenarios that seeds have chosen, and prints how often everything happened.
-// SLUICE_SIM_FROM is the first seed. SLUICE_SIM_SEED=n plays that one alone and prints everything that happens.
+// TestSimulation plays scenarios from seeds, and prints how often each event happened. SLUICE_SIM_FROM is the first
+// seed. SLUICE_SIM_SEED=n plays only that seed and prints every event.
 func TestSimulation(t *testing.T) {
 	if seed, ok := number(t, "SLUICE_SIM_SEED"); ok {
 		simulate(t, generate(seed), func(line string) { fmt.Println(line) })
@@ -45,8 +45,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestSimulationOfToday plays some scenarios that differ each day, if SLUICE_SIM_FRESH says
-// how many.
+// TestSimulationOfToday plays scenarios that differ each day, if SLUICE_SIM_FRESH contains their number.
 func TestSimulationOfToday(t *testing.T) {
 	count, _ := number(t, "SLUICE_SIM_FRESH")
 	day, err := strconv.ParseUint(time.Now().UTC().Format("20060102"), 10, 64)

@@ -85,8 +85,8 @@ func (s *stack) removal(item nftmodel.Item) (remove, add []message) {
 	}
 }
 
-// Every element and every chain's rules that are gone are missed at once, those of other
-// programs included.
+// TestCheck_DetectsEverythingGone: the check finds every removed element and every chain without its rules, including
+// those of other programs.
 func TestCheck_DetectsEverythingGone(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		s, removed := w.stacks[service.IPv4], 0
@@ -108,7 +108,7 @@ func TestCheck_DetectsEverythingGone(t *testing.T) {
 	})
 }
 
-// TestCheck_NamesDamage: damage is named.
+// TestCheck_NamesDamage: the check's error names the kind of damage.
 func TestCheck_NamesDamage(t *testing.T) {
 	remove := func(s *stack, named func(nftmodel.Item) bool) error {
 		for _, item := range s.kernel.Items(s.family) {
@@ -147,8 +147,8 @@ func TestCheck_NamesDamage(t *testing.T) {
 	}
 }
 
-// Packets show by themselves, without a look at the rules, that they end at the wrong
-// place.
+// TestPackets_DetectEveryLostTranslation: packets that end at the wrong place reveal every lost translation, without a
+// look at the rules.
 func TestPackets_DetectEveryLostTranslation(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		there, err := w.match()
@@ -236,8 +236,8 @@ func (s *stack) write(t *testing.T, messages ...message) {
 	}
 }
 
-// The guard objects to everything that a write takes away from a Service, and to nothing
-// that another program does.
+// TestGuard_ObjectsToLossByWrite: the guard reports everything that a write takes away from a Service, and nothing that
+// another program does.
 func TestGuard_ObjectsToLossByWrite(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		s := w.stacks[service.IPv4]
@@ -276,7 +276,8 @@ func TestGuard_ObjectsToLossByWrite(t *testing.T) {
 	})
 }
 
-// What the API takes back is no loss.
+// TestGuard_AcceptsAPIWithdrawal: the guard does not report frontends that are lost because the API removes their
+// Service.
 func TestGuard_AcceptsAPIWithdrawal(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		before := w.stacks[service.IPv4].guard.reached()
@@ -294,7 +295,7 @@ func TestGuard_AcceptsAPIWithdrawal(t *testing.T) {
 	})
 }
 
-// The guard objects when health does not report what is missing, and only then.
+// TestGuard_ObjectsWithoutHealthReport: the guard reports a loss exactly when health does not report it.
 func TestGuard_ObjectsWithoutHealthReport(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		s := w.stacks[service.IPv4]
@@ -339,7 +340,7 @@ func TestGuard_ObjectsWithoutHealthReport(t *testing.T) {
 	})
 }
 
-// TestMonitor_Objects: the monitor objects.
+// TestMonitor_Objects: the monitor reports an acknowledgment of an older incarnation, and keeps every objection.
 func TestMonitor_Objects(t *testing.T) {
 	m := newMonitor(nil)
 	m.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 3, Sequence: 7})

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestConfluence: the same final state of the cluster, however it was told and
-// in whatever bursts, ends in the same rules to the letter. make test has no pauses, which cost most of the time.
+// TestConfluence: the same final state of the cluster leads to exactly the same rules, in any order and any bursts of
+// events. make test has no pauses, which take most of the time.
 func TestConfluence(t *testing.T) {
 	tempos := testenv.Variants(hasty, steady, bursty)
 	for _, seed := range testenv.Variants[uint64](1, 2, 3) {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A check asks for the table of many combinations of states. Each costs what differs from those before it, not
-// what there is, and is what a kernel has that takes it in one transaction.
+// TestDrafts_CombinationCostsDifference: rendering a combination of states costs as much as it differs from earlier
+// ones, and equals the table of a kernel that receives it in one transaction.
 func TestDrafts_CombinationCostsDifference(t *testing.T) {
 	const family, states = service.IPv4, 8
 	settledWorld(t, func(w *world) {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// Each transaction with a certain Service hangs. All others change within 10 s, for hours, also after the process was killed,
-// and no kubelet kills it.
+// TestIsolation_HangingService: while each transaction with a certain Service hangs, all others change within 10 s, for
+// hours, also after the process was killed. The kubelet does not kill it.
 func TestIsolation_HangingService(t *testing.T) {
 	seeds := uint64(2)
 	if testenv.All() {

@@ -85,8 +85,8 @@ func besideNeighbours(t *testing.T, tell func(w *world, heard *ear, happen func(
 	})
 }
 
-// While a slow kernel is searched for many culprits, the change of a neighbour takes as long as
-// the try in flight and its own write. Health says all the time that something waits.
+// TestIsolation_LongSearch: while the proxy searches for many culprits in a slow kernel, a change of another Service
+// takes as long as the current attempt and its own write. Health always reports pending changes.
 func TestIsolation_LongSearch(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
 		const slow, culprits = time.Second, 8
@@ -129,7 +129,7 @@ func TestIsolation_LongSearch(t *testing.T) {
 	})
 }
 
-// A new process writes nothing for those that are as they should be, also if it has to write for
+// TestIsolation_RestartBesideRejected: a new process writes nothing for unchanged Services, even if it has to write for
 // one that the kernel rejects.
 func TestIsolation_RestartBesideRejected(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
@@ -154,7 +154,8 @@ func TestIsolation_RestartBesideRejected(t *testing.T) {
 	})
 }
 
-// A node whose kernel rejects everything is at fault, and none of its Services.
+// TestIsolation_NodeRejectsEverything: if the kernel rejects everything, the node is at fault, and no Service is
+// quarantined.
 func TestIsolation_NodeRejectsEverything(t *testing.T) {
 	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
 		s := w.stacks[service.IPv4]
@@ -174,8 +175,8 @@ func TestIsolation_NodeRejectsEverything(t *testing.T) {
 	})
 }
 
-// Every transaction with a certain Service fails without a rejection. It alone is quarantined, and a
-// neighbour's change waits for no retry once it is.
+// TestIsolation_ServiceDoesNotLand: if every transaction with a certain Service fails without a rejection, only this
+// Service is quarantined, and then changes of other Services wait for no retry.
 func TestIsolation_ServiceDoesNotLand(t *testing.T) {
 	for name, defect := range map[string]int{"no memory": 2, "the answer is lost": 3} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestMain collects garbage less often: a simulation makes much of it and keeps little, and
-// spent a third of its time on that.
+// TestMain collects garbage less often. A simulation produces much garbage and keeps little, and spent a third of its
+// time on the collection.
 func TestMain(m *testing.M) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

@@ -338,9 +338,8 @@ func (k *objectKernel) reaches(p nftmodel.Packet) bool {
 	return false
 }
 
-// Services that the kernel has served are rejected when they change, and the process restarts.
-// No Service is served worse after any write, those that are rejected included: their last
-// good objects stay.
+// TestReceipts_NoServiceLosesAnything: when served Services are rejected after a change and the process restarts, no
+// write makes any Service worse. The rejected ones keep their last good objects.
 func TestReceipts_NoServiceLosesAnything(t *testing.T) {
 	for _, kind := range []struct {
 		name   string

@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A new process that finds everything right writes nothing. Otherwise it writes only what
-// has changed meanwhile.
+// TestRestart_WritesOnlyChanges: a new process writes only what changed since the last one, and otherwise nothing.
 func TestRestart_WritesOnlyChanges(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		before := w.commits()
@@ -43,8 +42,8 @@ func TestRestart_WritesOnlyChanges(t *testing.T) {
 	})
 }
 
-// An actor gets stuck while it renders. Its successor serves what has changed since. When
-// the stuck one returns, its output is ignored.
+// TestRestart_StuckActorOutputTooLate: if an actor is stuck while it renders, its successor serves later changes, and
+// the late output of the stuck actor is ignored.
 func TestRestart_StuckActorOutputTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := newWorld(1, nil)
@@ -170,9 +169,8 @@ func rejectedStory(rejected int) (events []event) {
 	return events
 }
 
-// With one rejected Service or three, whatever the kernel says about which they are, no
-// Service is served worse after a restart, and the changes of neighbours land. The guard
-// objects otherwise.
+// TestRestart_NoLossBesideRejected: with one or three rejected Services, whether or not the kernel identifies them, no
+// Service is worse off after a restart, and changes of other Services land. Otherwise the guard reports it.
 func TestRestart_NoLossBesideRejected(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A fault that needs two events far apart is found among a hundred.
+// TestShrink_KeepsNeededEvents: shrink finds the two events that a fault needs among a hundred.
 func TestShrink_KeepsNeededEvents(t *testing.T) {
 	var events []event
 	for i := range 100 {
@@ -27,7 +27,7 @@ func TestShrink_KeepsNeededEvents(t *testing.T) {
 	}
 }
 
-// TestShrink_StopsInTime: shrink stops in time.
+// TestShrink_StopsInTime: shrink makes no more attempts than allowed.
 func TestShrink_StopsInTime(t *testing.T) {
 	tries := 0
 	shrink(make([]event, 1000), func([]event) bool { tries++; return false }, 10)
@@ -36,7 +36,7 @@ func TestShrink_StopsInTime(t *testing.T) {
 	}
 }
 
-// TestEvents_PrintAsGo: events print as go.
+// TestEvents_PrintAsGo: events are printed as Go code.
 func TestEvents_PrintAsGo(t *testing.T) {
 	got := literal([]event{{setSlice, 3, 1, 0x2a}, {pause, 0, 0, 512}})
 	want := "[]event{\n\t{setSlice, 3, 1, 0x2a},\n\t{pause, 0, 0, 0x200},\n}"

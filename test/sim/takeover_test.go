@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A base chain of a former release goes without a rejection, also while its hook is still
-// registered. The guard objects otherwise.
+// TestTakeover_FormerRelease: a base chain of a previous release is removed without a rejection, also while its hook is
+// still registered. Otherwise the guard reports it.
 func TestTakeover_FormerRelease(t *testing.T) {
 	for seed := uint64(1); seed <= 6; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

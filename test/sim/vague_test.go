@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// What another program has left damaged is allowed where a vague Service may have it, exactly
-// as it was left, and nowhere else.
+// TestVague_LeftoverAllowedForVagueOnly: the check allows an object that another program damaged only if a vague
+// Service may have it, and only exactly as it was left.
 func TestVague_LeftoverAllowedForVagueOnly(t *testing.T) {
 	certain, vague := nftmodel.Name{Chain: "certain"}, nftmodel.Name{Chain: "vague"}
 	former, foreign := nftmodel.Name{Chain: "former"}, nftmodel.Name{Chain: "foreign"}

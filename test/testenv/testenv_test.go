@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestSkips_OnlyInThisPackage: only this package skips. In make test, a skip elsewhere would hide a missing tool.
+// TestSkips_OnlyInThisPackage: only this package skips tests. In make test, a skip elsewhere would hide a missing tool.
 func TestSkips_OnlyInThisPackage(t *testing.T) {
 	skip := regexp.MustCompile(`\b[a-z]+\.Skip(f|Now)?\(`)
 	files := 0

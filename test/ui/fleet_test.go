@@ -146,7 +146,7 @@ func (s *stand) startPage() string {
 	return address
 }
 
-// TestFleetPage opens the page about 200 nodes, as an operator does.
+// TestFleetPage opens the page of 200 nodes, and does what an operator does.
 func TestFleetPage(t *testing.T) {
 	s, address := newFleet(t)
 	s.startBrowser()

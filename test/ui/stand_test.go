@@ -31,7 +31,7 @@ import (
 // inside is set in the process that runs the tests.
 const inside = "SLUICE_UI_INSIDE"
 
-// TestMain runs the tests in namespaces of their own, whose processes end with them.
+// TestMain runs the tests in separate namespaces, whose processes end with them.
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
 		// All endpoints are on this host.

@@ -39,9 +39,9 @@ func accountingNode(family service.Family) []dataplane.Object {
 	return owned
 }
 
-// TestKernelAccounting: the writer creates the objects that rules count in, and again when they
-// have gone with the rules; the tools print back what was rendered; a connection to a node port on
-// localhost counts; what kube-proxy has counted stays; and the objects go after the rules.
+// TestKernelAccounting: the writer creates the objects that rules count in, and creates them again if they were deleted
+// with the rules. The tools print the rules as rendered, a connection to a node port on localhost counts, kube-proxy's
+// counts remain, and the objects are deleted after the rules.
 func TestKernelAccounting(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		if err := k.tool.Accounting(k.Context()); err != nil {
@@ -118,8 +118,8 @@ func (k *kernelTest) connect() {
 	}
 }
 
-// TestKernelAccounting_ExtensionMissing: kernel no accounting. Programs without the extension are found out before
-// a rule needs it.
+// TestKernelAccounting_ExtensionMissing: Accounting reports iptables programs without the nfacct extension before a
+// rule needs it.
 func TestKernelAccounting_ExtensionMissing(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		extensions, err := filepath.Glob("/usr/lib/*/xtables/*")

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelDrift_NoServiceWorks: kernel no Service works. A family without its hooks, its first chain or its
-// chains of Services is said to have no rules. What is left in table filter, or what another program has put into
-// table nat, makes no difference.
+// TestKernelDrift_NoServiceWorks: a reading reports a family without its hooks, its first chain or its chains of
+// Services as one without rules. Leftovers in the filter table and foreign rules in the nat table make no difference.
 func TestKernelDrift_NoServiceWorks(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		p := newPipeline(k, 0)

@@ -23,7 +23,8 @@ func (k *kernelTest) kubeletAndOthers() {
 		"-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000\n-A PREROUTING -j OTHER\n-A OTHER -p tcp " + k.dnat("9") + "\nCOMMIT\n")
 }
 
-// TestKernelCleanup_LeavesForeignObjects: kernel cleanup leaves what is not ours.
+// TestKernelCleanup_LeavesForeignObjects: a cleanup removes all of Sluice's objects, and no object of the kubelet or
+// other programs.
 func TestKernelCleanup_LeavesForeignObjects(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.kubeletAndOthers()
@@ -49,7 +50,8 @@ func TestKernelCleanup_LeavesForeignObjects(t *testing.T) {
 	})
 }
 
-// TestKernelCleanup_NamesRuleHoldingChain: kernel cleanup names a foreign rule that holds a chain.
+// TestKernelCleanup_NamesRuleHoldingChain: if a foreign rule jumps to a chain, the cleanup keeps this chain and returns
+// an error that names the rule.
 func TestKernelCleanup_NamesRuleHoldingChain(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)

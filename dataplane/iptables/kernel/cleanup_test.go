@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestCleanup_Nothing: cleanup of nothing.
+// TestCleanup_Nothing: a cleanup of empty tables writes nothing.
 func TestCleanup_Nothing(t *testing.T) {
 	tool := &scriptedTool{}
 	summary, err := Cleanup(t.Context(), service.IPv4, tool, DefaultOwnership(), false)
@@ -25,7 +25,7 @@ func TestCleanup_Nothing(t *testing.T) {
 	}
 }
 
-// TestCleanup_GoesOnAfterFailure: cleanup goes on after a failure.
+// TestCleanup_GoesOnAfterFailure: a cleanup continues after a failure, and returns all errors.
 func TestCleanup_GoesOnAfterFailure(t *testing.T) {
 	hook := hookIn(t, render.NAT, "OUTPUT")
 	busy := errors.New("the lock is held")

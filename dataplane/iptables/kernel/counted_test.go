@@ -31,8 +31,8 @@ func counting(n uint64) *meter {
 	}
 }
 
-// TestCounted_ReadingsAndWrites: readings and writes. Counters of written chains begin again from 0, in any order
-// of readings and writes. Nothing counts twice.
+// TestCounted_ReadingsAndWrites: in any order of readings and writes, nothing counts twice, although the counters of
+// written chains start again from 0.
 func TestCounted_ReadingsAndWrites(t *testing.T) {
 	c := newCounted()
 	changes := []dataplane.Change{{ID: countedChain}}
@@ -87,9 +87,8 @@ func TestCounted_ReadingsAndWrites(t *testing.T) {
 	read("after a reading that failed", 1, 32)
 }
 
-// TestCounted_TotalsOfGoneSubjects: totals of what has gone. A total outlives one reading that does not find its
-// subject, but not two. The connections to endpoints that have gone remain those of their service port, also
-// without endpoints.
+// TestCounted_TotalsOfGoneSubjects: a total survives one reading that does not find its subject, but not two.
+// Connections to removed endpoints still count for their service port.
 func TestCounted_TotalsOfGoneSubjects(t *testing.T) {
 	c := newCounted()
 	add := func(when string, m *meter, frontends int, connections uint64, endpoints int) {
@@ -131,7 +130,7 @@ func TestCounted_TotalsOfGoneSubjects(t *testing.T) {
 	}
 }
 
-// TestPrintedCounter: both forms in which the programs print counters.
+// TestPrintedCounter: printedCounter reads both forms in which the programs print counters, and rejects other lines.
 func TestPrintedCounter(t *testing.T) {
 	for _, line := range []string{
 		`[7:420] -A KUBE-SEP-AAAAAAAAAAAAAAAA -d 10.0.0.1/32 -p tcp -m comment --comment "ns/web -A x -c 5 -> " -m tcp --dport 80 -j DNAT --to-destination 10.0.0.5:8080`,
@@ -150,8 +149,8 @@ func TestPrintedCounter(t *testing.T) {
 	}
 }
 
-// TestKernelCounters: all kinds of frontends and protocols are found, and the same ones in a table that iptables-save
-// does not print because of a foreign rule.
+// TestKernelCounters: the counters of all kinds of frontends and protocols are found, also in a table that
+// iptables-save does not print because of a foreign rule.
 func TestKernelCounters(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		var changes []dataplane.Change
@@ -200,7 +199,7 @@ func (k *kernelTest) counters() *meter {
 	return m
 }
 
-// FuzzCounters: rules of any form do no harm.
+// FuzzCounters: rules of any form do not make the reading of counters panic.
 func FuzzCounters(f *testing.F) {
 	f.Add("[1:2] -A KUBE-SVC-AAAAAAAAAAAAAAAA -p tcp -j DNAT --to-destination 10.0.0.5:8080")
 	f.Add("[x -A KUBE-SERVICES -d 10.0.0.1/32 -p tcp -m tcp --dport -j")

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelExec_PresentAndRandomFully: kernel present and random fully.
+// TestKernelExec_PresentAndRandomFully: Present and RandomFully succeed on a supported kernel, and leave no objects.
 func TestKernelExec_PresentAndRandomFully(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		if err := k.tool.Present(k.Context(), false); err != nil {
@@ -59,8 +59,8 @@ func detectMark(k *kernelTest) {
 	}
 }
 
-// TestKernelDetect_FollowsIptablesInPath: kernel detect goes by the iptables in path. If neither variant holds
-// rules of Kubernetes, the variant of the node's firewall decides. Rules of the other one could not accept what it
+// TestKernelDetect_FollowsIptablesInPath: if neither variant contains Kubernetes rules, Detect chooses that of the
+// iptables in PATH, which the node's firewall uses. Rules of the other variant could not accept what the firewall
 // drops.
 func TestKernelDetect_FollowsIptablesInPath(t *testing.T) {
 	for _, variant := range [...]Variant{Legacy, NFT} {

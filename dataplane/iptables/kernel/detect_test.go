@@ -67,7 +67,8 @@ func TestHolding_Count(t *testing.T) {
 	}
 }
 
-// TestFormer_Marking: only what a rule sets counts, not what it clears, and not the mark of proxies.
+// TestFormer_Marking: Marking lists the chains whose rules set a mark bit. Rules that clear it and the proxy's own mark
+// do not count.
 func TestFormer_Marking(t *testing.T) {
 	var h holding
 	h.count("*mangle\n-A PREROUTING -i eth9 -j MARK --set-xmark 0x5000/0xffffffff\n" +
@@ -81,7 +82,8 @@ func TestFormer_Marking(t *testing.T) {
 	}
 }
 
-// TestChoose_ReportsOtherVariant: beside says what the other variant does. Packets pass both.
+// TestChoose_ReportsOtherVariant: choose reports rules and DROP policies of the unused variant, which packets pass as
+// well.
 func TestChoose_ReportsOtherVariant(t *testing.T) {
 	for printed, want := range map[string]string{
 		"": "",
@@ -98,14 +100,14 @@ func TestChoose_ReportsOtherVariant(t *testing.T) {
 	}
 }
 
-// TestDetect_UnknownVariant: detect rejects an unknown variant.
+// TestDetect_UnknownVariant: Detect rejects an unknown variant and names the valid ones.
 func TestDetect_UnknownVariant(t *testing.T) {
 	if _, err := Detect(t.Context(), "nftables", service.Families[:]); err == nil || !strings.Contains(err.Error(), "auto, legacy or nft") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestDetect_WithoutPrograms: detect without programs.
+// TestDetect_WithoutPrograms: Detect returns a MissingError if no programs are installed.
 func TestDetect_WithoutPrograms(t *testing.T) {
 	fakePrograms(t, nil)
 	_, err := Detect(t.Context(), Auto, service.Families[:])
@@ -114,7 +116,7 @@ func TestDetect_WithoutPrograms(t *testing.T) {
 	}
 }
 
-// TestDetect_HonoursContext: detect honours the context.
+// TestDetect_HonoursContext: Detect returns when its context has ended.
 func TestDetect_HonoursContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

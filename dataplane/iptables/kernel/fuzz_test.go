@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// FuzzRecover reads any rules as those that a former process left in a shared chain. What is
-// taken for an element is written as a rule that is taken for the same element.
+// FuzzRecover reads any rules as leftovers of a previous process in a shared chain. A recovered element is written as a
+// rule that is recovered as the same element.
 func FuzzRecover(f *testing.F) {
 	f.Add("KUBE-SERVICES", `-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -m comment --comment "ns/web cluster IP" -j KUBE-SVC-AAAAAAAAAAAAAAAA`)
 	f.Add("KUBE-NODEPORTS", "-p udp -m udp --dport 30053 -j KUBE-EXT-AAAAAAAAAAAAAAAA\n! -d 127.0.0.0/8")
@@ -61,7 +61,7 @@ func FuzzRecover(f *testing.F) {
 	})
 }
 
-// FuzzTexts reads any text as what the programs and the kernel print beside the tables.
+// FuzzTexts reads any text as other output of the programs and the kernel, such as lists of clients and error messages.
 func FuzzTexts(f *testing.F) {
 	f.Add("src=10.0.0.1 ttl: 64 last_seen: 4296245811 oldest_pkt: 1 4296245811\n", "10.0.0.1")
 	f.Add("1: FLOCK ADVISORY WRITE 17 fd:00:4711 0 EOF\niptables-restore: line 8 failed\n6.1.0-18-amd64", "fd00::1")

@@ -210,7 +210,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// TestInput_OneChainIsIndependent: input of one chain depends on nothing else.
+// TestInput_OneChainIsIndependent: the input for a chain does not depend on the previous content of the chain.
 func TestInput_OneChainIsIndependent(t *testing.T) {
 	one := changeOf(blue, chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT 1"), chainObject(render.NAT, "KUBE-SVC-B", "-j DNAT 2"))
 	alone := newInput([]dataplane.Change{one}).text.String()
@@ -275,7 +275,8 @@ func TestInput_Suspect(t *testing.T) {
 	}
 }
 
-// TestText_OrdersTablesChainsRulesHooks: text orders tables chains rules and hooks.
+// TestText_OrdersTablesChainsRulesHooks: Text lists tables in order, each with its chains, then their rules, then the
+// hooks.
 func TestText_OrdersTablesChainsRulesHooks(t *testing.T) {
 	var objects []dataplane.Object
 	for _, o := range []*dataplane.Object{
@@ -318,7 +319,7 @@ COMMIT
 	}
 }
 
-// TestText_RejectsOtherObjects: text rejects what is neither chain nor hook.
+// TestText_RejectsOtherObjects: Text rejects objects that are neither chains nor hooks.
 func TestText_RejectsOtherObjects(t *testing.T) {
 	world := rendertest.WorldOf(service.IPv4)
 	element := render.NewRenderer(service.IPv4, render.Options{}).Service(context.Background(), world.View(world.Port()), world.Facts())

@@ -38,9 +38,8 @@ func (i *interruptedTool) Restore(ctx context.Context, input []byte) error {
 	return &kernel.ToolError{Outcome: dataplane.Unknown, Command: "iptables-restore", Err: errors.New("interrupted")}
 }
 
-// TestRestore_InterruptedLetsNothingThrough: interrupted restores let nothing through ends restores after each
-// number of tables. Whatever has landed, packets to a Service that exists before and after are answered, rejected
-// or dropped, and the next attempt completes.
+// TestRestore_InterruptedLetsNothingThrough ends restores after each number of tables. Packets to a Service that exists
+// before and after are then answered, rejected or dropped, and the next attempt completes the write.
 func TestRestore_InterruptedLetsNothingThrough(t *testing.T) {
 	for _, variant := range testenv.Variants(kernel.NFT, kernel.Legacy) {
 		t.Run(string(variant), func(t *testing.T) {

@@ -70,7 +70,8 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
-// TestWriter_ReadsOnlyOwned: writer reads what it owns and nothing else, even if the names look like ours.
+// TestWriter_ReadsOnlyOwned: Read returns only objects that the writer's ownership includes, even if other names look
+// similar.
 func TestWriter_ReadsOnlyOwned(t *testing.T) {
 	tool := &scriptedTool{saves: map[render.Table]string{render.NAT: bothModes}}
 	read := func(config WriterConfig) (names []string) {
@@ -96,7 +97,7 @@ func TestWriter_ReadsOnlyOwned(t *testing.T) {
 	}
 }
 
-// TestCleanup_OneModeLeavesAnother: cleanup of one mode leaves another.
+// TestCleanup_OneModeLeavesAnother: the cleanup of one mode removes no objects that another mode owns.
 func TestCleanup_OneModeLeavesAnother(t *testing.T) {
 	tool := &scriptedTool{saves: map[render.Table]string{render.NAT: bothModes}}
 	summary, err := Cleanup(t.Context(), service.IPv4, tool, otherMode().Without(DefaultOwnership()), false)

@@ -23,7 +23,7 @@ func freshChain(name string, rules int, refs ...string) dataplane.Change {
 	return dataplane.Change{ID: o.ID, After: o}
 }
 
-// TestStages_NewChainsFirstReferencesLast: stages put new chains first and what reaches them last.
+// TestStages_NewChainsFirstReferencesLast: stages write new chains first, and the chains that jump to them last.
 func TestStages_NewChainsFirstReferencesLast(t *testing.T) {
 	root := freshChain("KUBE-SERVICES", 1, "KUBE-SVC-A")
 	root.Before = &dataplane.Object{ID: root.ID}
@@ -50,7 +50,7 @@ func TestStages_NewChainsFirstReferencesLast(t *testing.T) {
 	}
 }
 
-// TestStages_SmallOrUnboundedNotStaged: small batches and unbounded writers are not staged.
+// TestStages_SmallOrUnboundedNotStaged: batches within the limits, or without limits, are one stage.
 func TestStages_SmallOrUnboundedNotStaged(t *testing.T) {
 	changes := []dataplane.Change{freshChain("KUBE-SVC-A", 3), freshChain("KUBE-SVC-B", 3)}
 	for _, limits := range []StageLimits{{}, {Chains: 2}, {Rules: 6}} {
@@ -63,7 +63,7 @@ func TestStages_SmallOrUnboundedNotStaged(t *testing.T) {
 	}
 }
 
-// A chain of unknown state may be reachable, so it stays in the last input.
+// TestStages_UnsureChainsAreLast: a chain of unknown state, which may be reachable, is in the last stage.
 func TestStages_UnsureChainsAreLast(t *testing.T) {
 	unsure := freshChain("KUBE-SVC-A", 3)
 	unsure.Unsure = true
@@ -73,8 +73,8 @@ func TestStages_UnsureChainsAreLast(t *testing.T) {
 	}
 }
 
-// A new chain cannot be written before those that it leads to. After a flush, the control batch of
-// a bisection mixes both kinds, and was rejected each time.
+// TestStages_ChainsLeadingToUnsureWait: a new chain that leads to a chain of unknown state is in the last stage as
+// well. Otherwise the kernel rejected the control batch of a bisection each time after a flush.
 func TestStages_ChainsLeadingToUnsureWait(t *testing.T) {
 	unsure := freshChain("KUBE-MARK-MASQ", 1)
 	unsure.Unsure = true
@@ -86,7 +86,8 @@ func TestStages_ChainsLeadingToUnsureWait(t *testing.T) {
 	}
 }
 
-// TestStages_LaterFailureBlamesItsStage: a failure in a later stage is blamed on that stage.
+// TestStages_LaterFailureBlamesItsStage: if a later stage fails, only its owners are suspects, and the receipt lists
+// the earlier stage as written.
 func TestStages_LaterFailureBlamesItsStage(t *testing.T) {
 	bad := freshChain("KUBE-SVC-B", 2)
 	bad.Owner = service2

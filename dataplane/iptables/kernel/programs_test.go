@@ -85,7 +85,7 @@ func TestVersion_Less(t *testing.T) {
 	}
 }
 
-// TestExec_RestoreKilledWithContext: restore is killed with its context.
+// TestExec_RestoreKilledWithContext: a restore is killed when its context ends, and its outcome is unknown.
 func TestExec_RestoreKilledWithContext(t *testing.T) {
 	fakeScripts(t, map[string]string{
 		"iptables-nft":         "echo 'iptables v1.8.9 (nf_tables)'",
@@ -176,7 +176,8 @@ func TestParseKernel(t *testing.T) {
 	}
 }
 
-// TestExec_PresentWithoutTable: present without a table.
+// TestExec_PresentWithoutTable: Present returns a MissingError if a table does not exist, and another error if the lock
+// is held.
 func TestExec_PresentWithoutTable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		words   string

@@ -49,7 +49,7 @@ func TestParseSave(t *testing.T) {
 	}
 }
 
-// TestParseSave_Nothing: parse save of nothing.
+// TestParseSave_Nothing: parseSave reads empty output as an empty table.
 func TestParseSave_Nothing(t *testing.T) {
 	s, err := parseSave(render.NAT, nil)
 	if err != nil || len(s.chains) != 0 {
@@ -57,7 +57,7 @@ func TestParseSave_Nothing(t *testing.T) {
 	}
 }
 
-// TestParseSave_RejectsUnknownText: parse save rejects what it does not understand.
+// TestParseSave_RejectsUnknownText: parseSave rejects other texts with an error that names the table.
 func TestParseSave_RejectsUnknownText(t *testing.T) {
 	for name, printed := range map[string]string{
 		"cut off":            "*nat\n:KUBE-SERVICES - [0:0]\n",

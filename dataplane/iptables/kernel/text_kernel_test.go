@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
-// TestKernelText_PrintedAsRendered: kernel prints what was rendered. The tools print back byte for byte what is
-// rendered, in both variants and families, each time in a fresh network namespace.
+// TestKernelText_PrintedAsRendered: the tools print all rendered rules byte for byte, in both variants and families.
 func TestKernelText_PrintedAsRendered(t *testing.T) {
 	for _, c := range rendertest.IPTables {
 		t.Run(c.Name, func(t *testing.T) {
@@ -74,8 +73,8 @@ func (k *kernelTest) expectPrinted(objects []dataplane.Object) {
 	}
 }
 
-// TestKernelText_Addresses: kernel prints addresses. The tools print addresses as the C library does, netip
-// sometimes differs.
+// TestKernelText_Addresses: rendered addresses look as the tools print them. The C library sometimes prints an address
+// in another form than netip.
 func TestKernelText_Addresses(t *testing.T) {
 	addrs := []string{
 		"::1.2.3.4", "::1:0", "::ffff:1.2.3.4", "::2:3:4:5:6:7", "0:1:2:3:4:5:6:7", "1:0:2::", "1::2:0:0:3",
@@ -98,8 +97,8 @@ func TestKernelText_Addresses(t *testing.T) {
 	})
 }
 
-// TestKernelTrees_PacketsFindFrontends sends one packet to each UDP frontend of several hundred Services, served
-// and rejected ones, and counts it at the frontend's own rule, once.
+// TestKernelTrees_PacketsFindFrontends: one packet to each UDP frontend of several hundred Services, served and
+// rejected ones, counts once, at the rule of its frontend.
 func TestKernelTrees_PacketsFindFrontends(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		w := rendertest.WorldOf(k.family)

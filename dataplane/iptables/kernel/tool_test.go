@@ -69,7 +69,7 @@ func chainObject(table render.Table, name string, rules ...string) *dataplane.Ob
 	}
 }
 
-// TestToolError_KeepsToolOutput: tool error keeps the tools words.
+// TestToolError_KeepsToolOutput: a ToolError contains the tool's output and its cause.
 func TestToolError_KeepsToolOutput(t *testing.T) {
 	cause := errors.New("exit status 2")
 	err := error(&ToolError{Command: "iptables-restore --noflush", Output: "Bad IP address \"foo\"", Err: cause})
@@ -81,7 +81,7 @@ func TestToolError_KeepsToolOutput(t *testing.T) {
 	}
 }
 
-// TestFailure has what the programs printed, in version 1.8.9 unless another is named.
+// TestFailure compares outcomes with what the programs printed, in version 1.8.9 unless another version is named.
 func TestFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -118,7 +118,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestFailure_ToStart: failure to start.
+// TestFailure_ToStart: the error of a tool that does not start determines the outcome.
 func TestFailure_ToStart(t *testing.T) {
 	for err, want := range map[error]dataplane.Outcome{
 		&exec.Error{Name: "iptables-restore", Err: exec.ErrNotFound}: dataplane.Unsupported,
@@ -149,7 +149,7 @@ func TestLockHolder(t *testing.T) {
 	}
 }
 
-// TestDescribeHolder_FreeLock: describe holder of a free lock.
+// TestDescribeHolder_FreeLock: describeHolder reports that the lock file does not exist, or that the lock was released.
 func TestDescribeHolder_FreeLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	if got := describeHolder(path); !strings.Contains(got, "not known") {
@@ -197,7 +197,7 @@ func fakeProc(t *testing.T, links, files map[string]string) string {
 	return proc
 }
 
-// TestLockShared_OnHost: lock shared on the host.
+// TestLockShared_OnHost: in the initial PID namespace, the lock is shared if process 1 sees the same file.
 func TestLockShared_OnHost(t *testing.T) {
 	ours := t.TempDir()
 	path := filepath.Join(ours, "xtables.lock")
@@ -219,7 +219,7 @@ func TestLockShared_OnHost(t *testing.T) {
 	check("with another file there", other, false)
 }
 
-// TestLockShared_InContainer: lock shared in a container.
+// TestLockShared_InContainer: in a container, the lock is shared if its file or its directory is a mount.
 func TestLockShared_InContainer(t *testing.T) {
 	const root = "21 1 0:33 / / rw - overlay overlay rw\n"
 	for name, tt := range map[string]struct {
@@ -238,14 +238,14 @@ func TestLockShared_InContainer(t *testing.T) {
 	}
 }
 
-// TestLockShared_CannotTell: lock shared says when it cannot tell.
+// TestLockShared_CannotTell: LockShared returns an error if /proc does not contain the answer.
 func TestLockShared_CannotTell(t *testing.T) {
 	if shared, err := lockShared("/run/xtables.lock", t.TempDir()); err == nil {
 		t.Errorf("shared = %v without an error", shared)
 	}
 }
 
-// TestLockShared_OwnLock: lock shared with a lock of its own.
+// TestLockShared_OwnLock: a lock that the environment selects is not shared.
 func TestLockShared_OwnLock(t *testing.T) {
 	t.Setenv(lockEnv, filepath.Join(t.TempDir(), "xtables.lock"))
 	if shared, err := LockShared(); err != nil || shared {

@@ -295,9 +295,9 @@ func (c *counted) serveAll() {
 	c.commit()
 }
 
-// TestTraffic_CountersAreExact: counters tell the truth. Clients that know what they did and servers that count
-// agree with the counters of rules, while endpoints and policies are replaced, another process deletes rules, and
-// the writer is another one. Only what a deleted rule counted after the last reading is missing.
+// TestTraffic_CountersAreExact: the counters of rules agree with clients and servers that count, while endpoints and
+// policies change, another process deletes rules, and a new writer takes over. Only packets that a deleted rule counted
+// after the last reading are missing.
 func TestTraffic_CountersAreExact(t *testing.T) {
 	for _, variant := range testenv.Variants(kernel.NFT, kernel.Legacy) {
 		for _, family := range testenv.Variants(service.IPv4, service.IPv6) {

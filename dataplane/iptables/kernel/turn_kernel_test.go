@@ -76,9 +76,9 @@ func (p *pipeline) write() (*dataplane.Batch, dataplane.Receipt) {
 	return batch, receipt
 }
 
-// TestKernelTurns_LargeServiceDivided: kernel a large Service is written in turns. First write and change of all
-// endpoints of a large Service are divided. Each write has the endpoints of others, and a bounded number of rules.
-// At the end the kernel has what is wanted.
+// TestKernelTurns_LargeServiceDivided: the first write of a large Service and a change of all its endpoints are
+// divided. Each write contains the endpoints of other Services and a limited number of lines, and in the end the kernel
+// has the wanted rules.
 func TestKernelTurns_LargeServiceDivided(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		const most = 100 // two ports with 100 endpoints
@@ -128,8 +128,8 @@ func TestKernelTurns_LargeServiceDivided(t *testing.T) {
 	})
 }
 
-// TestKernelTurns_TiedChangesWaitIsBounded: kernel tied changes wait for a while. Services that come and go are
-// written although large Services come all the time.
+// TestKernelTurns_TiedChangesWaitIsBounded: while large Services are added all the time, tied changes of another
+// Service are written after a limited number of turns.
 func TestKernelTurns_TiedChangesWaitIsBounded(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		p := newPipeline(k, 20)

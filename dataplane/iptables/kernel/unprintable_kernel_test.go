@@ -63,9 +63,8 @@ func (k *kernelTest) others() string {
 	return strings.Join(kept, "")
 }
 
-// TestKernelWriter_UnprintableForeignRules: kernel foreign rules that iptables cannot print. Beside any rule of
-// another program in the same tables, the proxy starts, reads, repairs and removes its rules, and changes nothing
-// else.
+// TestKernelWriter_UnprintableForeignRules: the proxy starts, reads, repairs and removes its rules next to foreign
+// rules that iptables cannot print, and changes no others.
 func TestKernelWriter_UnprintableForeignRules(t *testing.T) {
 	testenv.NeedsTool(t, "nft", "nftables")
 	for name, rules := range nftRules {
@@ -153,8 +152,8 @@ func (k *kernelTest) repairs(want []*dataplane.Object) (changes []dataplane.Chan
 	return changes
 }
 
-// TestKernelDetect_UnprintableRules: kernel detect alongside unprintable rules. Foreign rules do not hide the
-// rules of Services and a policy DROP from the choice of a variant.
+// TestKernelDetect_UnprintableRules: foreign rules that iptables cannot print do not hide Service rules and a DROP
+// policy from the choice of a variant.
 func TestKernelDetect_UnprintableRules(t *testing.T) {
 	inNamespace(t, func() {
 		k := newKernelTest(t, NFT, service.IPv4)
@@ -174,9 +173,8 @@ func TestKernelDetect_UnprintableRules(t *testing.T) {
 	})
 }
 
-// TestKernelExec_OccupiedChain: kernel occupied chain. Where another program made a chain of our hooks with
-// another hook, type or priority, or as an ordinary chain, iptables cannot serve, and says so dry, too. A chain as
-// iptables makes it is no obstacle.
+// TestKernelExec_OccupiedChain: if another program created a chain of our hooks with another hook, type or priority, or
+// as an ordinary chain, Present returns an error, in a dry run as well. A chain as iptables creates it is accepted.
 func TestKernelExec_OccupiedChain(t *testing.T) {
 	for chain, hook := range map[string]string{
 		"nat POSTROUTING": "type nat hook postrouting priority 50", "nat PREROUTING": "type nat hook prerouting priority -50",

@@ -123,8 +123,8 @@ func (w *watched) expectQuiet(what string, do func()) {
 	}
 }
 
-// TestKernelWatch_ReportsStrangers: kernel watch reports strangers. Watch soon reports what another program
-// removes from our chains or adds to them.
+// TestKernelWatch_ReportsStrangers: Watch reports rules and chains that another program removes from our chains or adds
+// to them.
 func TestKernelWatch_ReportsStrangers(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
@@ -147,8 +147,7 @@ func TestKernelWatch_ReportsStrangers(t *testing.T) {
 	})
 }
 
-// TestKernelWatch_KnowsOwnWrites: kernel watch knows own writes. Watch reports no write of ours, of any kind and
-// with any outcome.
+// TestKernelWatch_KnowsOwnWrites: Watch reports none of our own writes, of any kind and with any outcome.
 func TestKernelWatch_KnowsOwnWrites(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		w := k.watch()
@@ -184,8 +183,8 @@ func TestKernelWatch_KnowsOwnWrites(t *testing.T) {
 	})
 }
 
-// TestKernelWatch_IgnoresOtherChains: kernel watch ignores other chains. Changes of other chains cost nothing in
-// the nft variant, even in the same tables and built-in chains.
+// TestKernelWatch_IgnoresOtherChains: in the nft variant, Watch reports no changes of other chains, even in the same
+// tables and built-in chains.
 func TestKernelWatch_IgnoresOtherChains(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
@@ -210,9 +209,8 @@ func TestKernelWatch_IgnoresOtherChains(t *testing.T) {
 	}
 }
 
-// TestKernelWatch_StrangersBehindOwnWrites: kernel watch sees strangers behind own writes. Watch reports a
-// stranger's deletion although our own write changes the size of the table between the same two looks (legacy
-// variant).
+// TestKernelWatch_StrangersBehindOwnWrites: Watch reports a foreign deletion although our own write changes the table
+// between the same two looks. The legacy variant sees only the size of the table.
 func TestKernelWatch_StrangersBehindOwnWrites(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)

@@ -93,7 +93,7 @@ func (w *sizesTest) writes(by int, changes ...dataplane.Change) dataplane.Receip
 	return w.writer.Write(w.Context(), &dataplane.Batch{Number: 1, Changes: changes})
 }
 
-// TestSizes_TellStrangersFromWrites: sizes tell strangers from writes.
+// TestSizes_TellStrangersFromWrites: the watch of table sizes reports foreign changes, and none of our own writes.
 func TestSizes_TellStrangersFromWrites(t *testing.T) {
 	empty := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA")
 	full := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A", "-j B", "-j C")
@@ -125,8 +125,8 @@ func TestSizes_TellStrangersFromWrites(t *testing.T) {
 	})
 }
 
-// TestSizes_TableMadeByOwnWrite: sizes of a table that our write has made. The kernel adds entries of its own, and
-// the watch of the table begins at once.
+// TestSizes_TableMadeByOwnWrite: our write that creates a table causes no report, although the kernel adds its own
+// entries. A deletion right after it does.
 func TestSizes_TableMadeByOwnWrite(t *testing.T) {
 	full := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
 	withSizes(t, func(w *sizesTest) {
@@ -139,7 +139,7 @@ func TestSizes_TableMadeByOwnWrite(t *testing.T) {
 	})
 }
 
-// TestSizes_AfterFailedWrite: sizes after a write that failed.
+// TestSizes_AfterFailedWrite: a failed write causes no report, and a foreign deletion during it does.
 func TestSizes_AfterFailedWrite(t *testing.T) {
 	full := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
 	withSizes(t, func(w *sizesTest) {
@@ -155,8 +155,7 @@ func TestSizes_AfterFailedWrite(t *testing.T) {
 	})
 }
 
-// TestSizes_BoundReads: sizes bound reads. Another program that changes the tables all the time does not make us
-// read them all the time.
+// TestSizes_BoundReads: another program that changes the tables all the time causes only a limited number of reads.
 func TestSizes_BoundReads(t *testing.T) {
 	withSizes(t, func(w *sizesTest) {
 		w.stranger(render.NAT, 60_000) // which take 0.3 s to read
@@ -178,7 +177,7 @@ func TestSizes_BoundReads(t *testing.T) {
 	})
 }
 
-// TestSizes_WaitWhileToolInUse: sizes are not read while the tool is in use.
+// TestSizes_WaitWhileToolInUse: the sizes are not read while the tool is in use.
 func TestSizes_WaitWhileToolInUse(t *testing.T) {
 	withSizes(t, func(w *sizesTest) {
 		if err := w.writer.acquire(w.Context()); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// TestOwnWrites covers the orders in which a process can start, be announced and end.
+// TestOwnWrites: announcements of our own processes are not foreign, in any order in which a process starts, is
+// announced and ends.
 func TestOwnWrites(t *testing.T) {
 	a := newOwnWrites()
 	now := time.Unix(1000, 0)

@@ -61,7 +61,8 @@ func creations(objects []*dataplane.Object) []dataplane.Change {
 	return changes
 }
 
-// TestKernelWriter_ReadsBackWritten: kernel reads back what was written.
+// TestKernelWriter_ReadsBackWritten: the writer reads back all objects as written. Writing them again changes nothing,
+// and all but the shared ones can be removed, whether they exist or not.
 func TestKernelWriter_ReadsBackWritten(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		objects := k.scaffold()
@@ -91,7 +92,7 @@ func TestKernelWriter_ReadsBackWritten(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_InsertsHooksInOrderOnTop: kernel inserts hooks in order on top.
+// TestKernelWriter_InsertsHooksInOrderOnTop: the writer inserts hooks in order above foreign rules.
 func TestKernelWriter_InsertsHooksInOrderOnTop(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.run(k.tool.programs.iptables, "-t", "filter", "-A", "INPUT", "-p", "udp", "-j", "ACCEPT")
@@ -113,7 +114,8 @@ func TestKernelWriter_InsertsHooksInOrderOnTop(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_FilterTwiceInOneInput: kernel filter twice in one input.
+// TestKernelWriter_FilterTwiceInOneInput: one batch adds and removes reject rules of the filter table together with
+// changes of the nat table.
 func TestKernelWriter_FilterTwiceInOneInput(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		rejecting := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"), "-j KUBE-SVC-TX-01020300-24")
@@ -135,7 +137,8 @@ func TestKernelWriter_FilterTwiceInOneInput(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_RejectedBatchKeepsRules: kernel rejected batch leaves the previous rules.
+// TestKernelWriter_RejectedBatchKeepsRules: after a rejected batch, the kernel has the previous rules, and only the
+// owner of the bad rule is a suspect.
 func TestKernelWriter_RejectedBatchKeepsRules(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		before := chainObject(render.NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-p tcp "+k.dnat("1"))
@@ -167,7 +170,8 @@ func TestKernelWriter_RejectedBatchKeepsRules(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_ReportsHalfLandedBatch: kernel reports a batch that landed by half.
+// TestKernelWriter_ReportsHalfLandedBatch: if the filter table was written and the nat table was rejected, the receipt
+// lists the actual content of both.
 func TestKernelWriter_ReportsHalfLandedBatch(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		rejecting := chainObject(render.Filter, "KUBE-SERVICES", k.reject("1"))
@@ -191,7 +195,8 @@ func TestKernelWriter_ReportsHalfLandedBatch(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_BusyLockNamesHolder: kernel lock held is busy and names the holder.
+// TestKernelWriter_BusyLockNamesHolder: while another process holds the lock, the outcome is busy without suspects, and
+// the error names the holder.
 func TestKernelWriter_BusyLockNamesHolder(t *testing.T) {
 	// The nft variant has no lock.
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
@@ -241,7 +246,7 @@ func holdLock(t *testing.T) (release func()) {
 	return release
 }
 
-// TestKernelWriter_CountersSurvive: kernel counters survive.
+// TestKernelWriter_CountersSurvive: writes keep the counters of other rules.
 func TestKernelWriter_CountersSurvive(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		loopback := "127.0.0.1"
@@ -277,7 +282,7 @@ func TestKernelWriter_CountersSurvive(t *testing.T) {
 	})
 }
 
-// TestKernelSave_MakesNoTables: kernel save makes no tables.
+// TestKernelSave_MakesNoTables: reading creates no tables.
 func TestKernelSave_MakesNoTables(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.expect()
@@ -287,7 +292,7 @@ func TestKernelSave_MakesNoTables(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_EndedContext: kernel write with an ended context.
+// TestKernelWriter_EndedContext: a write whose context has ended writes nothing, and its outcome is unknown.
 func TestKernelWriter_EndedContext(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		ctx, cancel := context.WithCancel(k.Context())
@@ -300,7 +305,7 @@ func TestKernelWriter_EndedContext(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_AllHookCopiesGo: kernel hook copies all go.
+// TestKernelWriter_AllHookCopiesGo: removing a hook removes all its copies.
 func TestKernelWriter_AllHookCopiesGo(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		hook := k.hooks(render.NAT)[0]
@@ -320,7 +325,7 @@ func TestKernelWriter_AllHookCopiesGo(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_KubeletRulesSurvive: kernel kubelets rules survive.
+// TestKernelWriter_KubeletRulesSurvive: the writer neither empties nor removes the kubelet's chain.
 func TestKernelWriter_KubeletRulesSurvive(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.restore("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL " + k.dst("8") + " -j DROP\n-A INPUT -j KUBE-FIREWALL\nCOMMIT\n")
@@ -333,8 +338,8 @@ func TestKernelWriter_KubeletRulesSurvive(t *testing.T) {
 	})
 }
 
-// TestKernelWriter_AgreesWithText loads the same objects as one text and through the writer, each into a namespace
-// of its own.
+// TestKernelWriter_AgreesWithText: the writer and the loaded text of the same objects, each in a separate namespace,
+// lead to the same rules.
 func TestKernelWriter_AgreesWithText(t *testing.T) {
 	onFamilies(t, service.Families[:], func(k *kernelTest) {
 		objects := rendertest.IPTablesNode(k.family, rendertest.IPTablesTrees(k.family))

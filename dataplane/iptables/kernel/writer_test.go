@@ -25,7 +25,8 @@ func writeOnce(t *testing.T, tool Tool, changes ...dataplane.Change) dataplane.R
 	return NewWriter(service.IPv4, tool, WriterConfig{}).Write(t.Context(), &dataplane.Batch{Number: 1, Changes: changes})
 }
 
-// TestWriter_OrdersHooksAroundRestore: write orders hooks around the restore.
+// TestWriter_OrdersHooksAroundRestore: a write inserts hooks after the chains that they jump to, and removes hooks
+// before their chains.
 func TestWriter_OrdersHooksAroundRestore(t *testing.T) {
 	tool := &scriptedTool{}
 	receipt := writeOnce(t, tool,
@@ -60,7 +61,7 @@ func TestWriter_OrdersHooksAroundRestore(t *testing.T) {
 	}
 }
 
-// TestWriter_EmptyBatchCallsNothing: write of nothing calls nothing.
+// TestWriter_EmptyBatchCallsNothing: an empty batch calls no tool.
 func TestWriter_EmptyBatchCallsNothing(t *testing.T) {
 	tool := &scriptedTool{}
 	if receipt := writeOnce(t, tool); receipt.Outcome != dataplane.Landed || len(tool.calls) != 0 {
@@ -68,7 +69,7 @@ func TestWriter_EmptyBatchCallsNothing(t *testing.T) {
 	}
 }
 
-// TestWriter_ReportsWhatLanded: write reports what landed.
+// TestWriter_ReportsWhatLanded: after a rejected restore, the receipt lists each object as the tools print it.
 func TestWriter_ReportsWhatLanded(t *testing.T) {
 	rejected := &ToolError{Outcome: dataplane.Rejected, Command: "iptables-restore", Line: 10, Err: errors.New("exit status 2")}
 	tool := &scriptedTool{
@@ -116,7 +117,8 @@ func TestWriter_ReportsWhatLanded(t *testing.T) {
 	}
 }
 
-// TestWriter_UnreadableWriteIsUnknown: write that cannot be read back is unknown.
+// TestWriter_UnreadableWriteIsUnknown: if a failed write cannot be read back, its outcome is unknown, and the receipt
+// contains both errors.
 func TestWriter_UnreadableWriteIsUnknown(t *testing.T) {
 	rejected := &ToolError{Outcome: dataplane.Rejected, Line: 3, Err: errors.New("exit status 2")}
 	unread := errors.New("no save today")
@@ -130,7 +132,7 @@ func TestWriter_UnreadableWriteIsUnknown(t *testing.T) {
 	}
 }
 
-// TestWriter_StopsAtFirstFailure: write stops at the first failure.
+// TestWriter_StopsAtFirstFailure: a write makes no further calls after the first failure, except to read back.
 func TestWriter_StopsAtFirstFailure(t *testing.T) {
 	busy := &ToolError{Outcome: dataplane.Busy, Line: 2, Err: errors.New("exit status 4")}
 	leaving := changeOf(service.Node, hookObject(render.Filter, "INPUT", "01 -j KUBE-OLD"), nil)
@@ -156,9 +158,9 @@ func TestWriter_StopsAtFirstFailure(t *testing.T) {
 	}
 }
 
-// TestWriter_HooksOfAnotherRelease: hooks of another release. A rule of a built-in chain that is no hook of ours
-// stays as long as the chain that it leads to, and goes right before it. (The kernel rejected to delete the chain,
-// and rejected the whole batch.)
+// TestWriter_HooksOfAnotherRelease: a rule in a built-in chain that is not one of our hooks remains as long as its
+// target chain, and is removed right before it. Otherwise the kernel rejects the deletion of the chain, and with it the
+// whole batch.
 func TestWriter_HooksOfAnotherRelease(t *testing.T) {
 	old := ":KUBE-SVC-OLD - [0:0]"
 	rule := `-m comment --comment "the old way in" -j KUBE-SVC-OLD`
@@ -189,7 +191,7 @@ func TestWriter_HooksOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// TestWriter_RejectsForeignIdentities: write rejects foreign identities.
+// TestWriter_RejectsForeignIdentities: a write rejects identities that are neither chains nor hooks of our tables.
 func TestWriter_RejectsForeignIdentities(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: "raw", Name: "KUBE-X"},
@@ -205,7 +207,7 @@ func TestWriter_RejectsForeignIdentities(t *testing.T) {
 	}
 }
 
-// TestWriter_HonoursContextWhileToolInUse: write honours the context while the tool is in use.
+// TestWriter_HonoursContextWhileToolInUse: while the tool is in use, Write and Read return when their context ends.
 func TestWriter_HonoursContextWhileToolInUse(t *testing.T) {
 	w := NewWriter(service.IPv4, &scriptedTool{}, WriterConfig{})
 	if err := w.acquire(t.Context()); err != nil {
@@ -222,7 +224,7 @@ func TestWriter_HonoursContextWhileToolInUse(t *testing.T) {
 	}
 }
 
-// TestWriter_ReadReturnsOurs: read gives what is ours.
+// TestWriter_ReadReturnsOurs: Read returns our chains and hooks, each once, and no foreign objects.
 func TestWriter_ReadReturnsOurs(t *testing.T) {
 	hook := hookIn(t, render.NAT, "OUTPUT")
 	tool := &scriptedTool{saves: map[render.Table]string{
@@ -249,7 +251,7 @@ func TestWriter_ReadReturnsOurs(t *testing.T) {
 	}
 }
 
-// TestWriter_ReadFailsWhole: read fails whole.
+// TestWriter_ReadFailsWhole: if one table cannot be read, Read returns no objects and an error that names the family.
 func TestWriter_ReadFailsWhole(t *testing.T) {
 	unread := errors.New("no save today")
 	tool := &scriptedTool{fail: map[string]error{"save nat": unread}}
@@ -276,7 +278,8 @@ var (
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
-// TestWriter_SharedChain: write of the shared chain.
+// TestWriter_SharedChain: the writer writes our rules to the chain that it shares with the kubelet, creates the chain
+// if it is absent, and never empties or removes it.
 func TestWriter_SharedChain(t *testing.T) {
 	full, empty := chainObject(render.Filter, render.ChainFirewall, "-j DROP"), chainObject(render.Filter, render.ChainFirewall)
 	there := savedTable(render.Filter, ":KUBE-FIREWALL - [0:0]", "-A KUBE-FIREWALL -j RETURN")
@@ -306,7 +309,7 @@ func TestWriter_SharedChain(t *testing.T) {
 	}
 }
 
-// TestWriter_NeverRemovesSharedHooks: shared hooks are never removed.
+// TestWriter_NeverRemovesSharedHooks: the writer never removes the hook of the shared chain.
 func TestWriter_NeverRemovesSharedHooks(t *testing.T) {
 	tool := &scriptedTool{}
 	hook := hookObject(render.Filter, "INPUT", "13 -j KUBE-FIREWALL")
@@ -315,7 +318,8 @@ func TestWriter_NeverRemovesSharedHooks(t *testing.T) {
 	}
 }
 
-// The kubelet's rules in a chain that only has to exist must not look like a change to every audit.
+// TestWriter_ReadsSharedChainAsWanted: if we only need the shared chain to exist, Read ignores the kubelet's rules in
+// it. Otherwise each audit would find a difference.
 func TestWriter_ReadsSharedChainAsWanted(t *testing.T) {
 	full, empty := chainObject(render.Filter, render.ChainFirewall, "-j DROP"), chainObject(render.Filter, render.ChainFirewall)
 	tool := &scriptedTool{saves: map[render.Table]string{render.Filter: savedTable(render.Filter, ":KUBE-FIREWALL - [0:0]", "-A KUBE-FIREWALL -j RETURN")}}
@@ -334,7 +338,7 @@ func TestWriter_ReadsSharedChainAsWanted(t *testing.T) {
 	expect("wanted with a rule of ours", "-j RETURN")
 }
 
-// TestWriter_FailureCertainOfSharedChain: failed write is certain of the shared chain.
+// TestWriter_FailureCertainOfSharedChain: the receipt of a failed write lists the shared chain as wanted if it exists.
 func TestWriter_FailureCertainOfSharedChain(t *testing.T) {
 	empty := chainObject(render.Filter, render.ChainFirewall)
 	tool := &scriptedTool{

@@ -53,8 +53,8 @@ func listing(objects []dataplane.Object) string {
 	return b.String()
 }
 
-// TestRender_Golden covers every feature in both families. TestKernelText_PrintedAsRendered compares the same texts
-// with the tools.
+// TestRender_Golden compares the rules of every feature in both families with golden files.
+// TestKernelText_PrintedAsRendered compares the same texts with the tools.
 func TestRender_Golden(t *testing.T) {
 	for _, c := range rendertest.IPTables {
 		t.Run(c.Name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func TestOwnsChain(t *testing.T) {
 	}
 }
 
-// TestHookRows has the rules of kube-proxy v1.37, word for word.
+// TestHookRows compares the hooks with those of kube-proxy v1.37, word for word.
 func TestHookRows(t *testing.T) {
 	const (
 		isNew   = "-m conntrack --ctstate NEW "
@@ -89,7 +89,8 @@ func TestHookRows(t *testing.T) {
 	}
 }
 
-// TestHookRows_Order is the order on an empty node, where each row is inserted above the earlier ones.
+// TestHookRows_Order: on an empty node, where each hook is inserted above the earlier ones, the chains have
+// kube-proxy's order.
 func TestHookRows_Order(t *testing.T) {
 	chains := map[string][]string{}
 	for _, h := range HookRows() {

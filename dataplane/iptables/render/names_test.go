@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestPortHash has the names of the same chains in kube-proxy v1.37.
+// TestPortHash compares names of chains with those of kube-proxy v1.37.
 func TestPortHash(t *testing.T) {
 	for _, test := range []struct {
 		subject  string
@@ -52,8 +52,8 @@ func TestEndpointHash(t *testing.T) {
 	}
 }
 
-// TestContainers_AllKnown: every container is known. A container either holds elements of frontends, or its
-// elements are shared on purpose. A new or renamed container fails here until this is decided.
+// TestContainers_AllKnown: every container either contains elements of frontends or is listed as shared. A new or
+// renamed container fails here until this is decided.
 func TestContainers_AllKnown(t *testing.T) {
 	others := []string{natHairpin.Name(), filterHealth.Name()}
 	known := map[string]bool{}

@@ -24,7 +24,7 @@ func newTestRenderer(family service.Family) *render.Renderer {
 	return render.NewRenderer(family, render.Options{MasqueradeBit: 14})
 }
 
-// A view without ports of the family renders to nothing, not even the health port.
+// TestRender_Nothing: a view without ports of the family renders to nothing, not even the health port.
 func TestRender_Nothing(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	view := w.View(w.OpenPort())
@@ -35,7 +35,7 @@ func TestRender_Nothing(t *testing.T) {
 	}
 }
 
-// Equal views render to equal objects, whatever was rendered before.
+// TestRender_IsPure: equal views render to equal objects, regardless of earlier renderings.
 func TestRender_IsPure(t *testing.T) {
 	for _, c := range rendertest.IPTables {
 		for _, family := range service.Families {
@@ -50,8 +50,8 @@ func TestRender_IsPure(t *testing.T) {
 	}
 }
 
-// A Service costs one rule per endpoint, one hairpin rule per endpoint on this node, and a
-// constant, with any frontends.
+// TestRender_RulesPerEndpoint: a Service takes one rule per endpoint, one hairpin rule per endpoint on this node, and a
+// constant number, with any frontends.
 func TestRender_RulesPerEndpoint(t *testing.T) {
 	const constant, frontends = 8, 4
 	for _, n := range []int{1, 10, 1000} {
@@ -67,7 +67,8 @@ func TestRender_RulesPerEndpoint(t *testing.T) {
 	}
 }
 
-// Each endpoint is chosen with the same probability, up to what 31 random bits can say.
+// TestRender_BalancingIsFair: each endpoint is chosen with the same probability, within the precision of 31 random
+// bits.
 func TestRender_BalancingIsFair(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 100} {
 		view, facts := manyEndpoints(n)
@@ -110,7 +111,7 @@ func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
 	return w.View(p), w.Facts()
 }
 
-// If two ports of one Service claim the same element, the first gets it.
+// TestRender_FirstPortKeepsElement: if two ports of one Service claim the same element, the first port gets it.
 func TestRender_FirstPortKeepsElement(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	first, second := w.OpenPort(), w.OpenPort()
@@ -124,7 +125,7 @@ func TestRender_FirstPortKeepsElement(t *testing.T) {
 	}
 }
 
-// Services with a common endpoint make equal claims to its hairpin rule.
+// TestRender_HairpinsNameNoService: Services with a common endpoint render equal hairpin rules.
 func TestRender_HairpinsNameNoService(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	renderer := newTestRenderer(service.IPv4)
@@ -143,8 +144,8 @@ func TestRender_HairpinsNameNoService(t *testing.T) {
 	}
 }
 
-// An object refers to exactly the chains that it jumps to, and they exist: in each case, and in the
-// dispatch trees.
+// TestRender_RefsAreJumps: each object refers to exactly the chains that it jumps to, and they exist, in each case and
+// in the dispatch trees.
 func TestRender_RefsAreJumps(t *testing.T) {
 	check := func(t *testing.T, objects []dataplane.Object) {
 		t.Helper()
@@ -186,8 +187,8 @@ func TestRender_RefsAreJumps(t *testing.T) {
 	}
 }
 
-// TestContainers_AllFilled: every container is filled. The cases render elements of each container, and Naming
-// tells which are of frontends.
+// TestContainers_AllFilled: the test cases render elements of every container, and Naming reports which of them belong
+// to frontends.
 func TestContainers_AllFilled(t *testing.T) {
 	ofFrontends := map[string]bool{}
 	for _, c := range render.Containers {
@@ -215,7 +216,7 @@ func TestContainers_AllFilled(t *testing.T) {
 	}
 }
 
-// A sweep finds every rendered chain, and no chain of others.
+// TestRender_ChainsAreOurs: a sweep finds every rendered chain, and no built-in one.
 func TestRender_ChainsAreOurs(t *testing.T) {
 	for _, family := range service.Families {
 		for _, o := range rendertest.IPTablesNode(family, rendertest.IPTablesTrees(family)) {
@@ -237,7 +238,7 @@ func BenchmarkRenderService10(b *testing.B) {
 	}
 }
 
-// BenchmarkRenderClusterIP10 renders the commonest kind of Service.
+// BenchmarkRenderClusterIP10 renders the most common kind of Service.
 func BenchmarkRenderClusterIP10(b *testing.B) {
 	view, facts := manyEndpoints(10)
 	p := &view.Ports[service.IPv4][0]

@@ -39,7 +39,8 @@ func TestRule_Text(t *testing.T) {
 	}
 }
 
-// TestProbability has what iptables-save 1.8.9 prints for the ten decimals that kube-proxy writes.
+// TestProbability compares probabilities with what iptables-save 1.8.9 prints for the ten decimals that kube-proxy
+// writes.
 func TestProbability(t *testing.T) {
 	for _, test := range []struct {
 		k    int
@@ -61,7 +62,8 @@ func TestProbability(t *testing.T) {
 	}
 }
 
-// The tools read the text back as the same threshold, which is the nearest one to 1/k.
+// TestProbability_IsStable: the tools read a printed probability back as the same threshold, which is the nearest one
+// to 1/k.
 func TestProbability_IsStable(t *testing.T) {
 	for k := 1; k <= 20_000; k++ {
 		text := string(appendProbability(nil, 1, k))
@@ -79,7 +81,8 @@ func TestProbability_IsStable(t *testing.T) {
 	}
 }
 
-// TestProbability_Weights: weights are probabilities. What each rule gets of what is left adds up to the shares.
+// TestProbability_Weights: the probabilities of consecutive rules give each endpoint a share in proportion to its
+// weight.
 func TestProbability_Weights(t *testing.T) {
 	weights := []int{1, 3, 6, 65535}
 	total, left, reached := 0, 0, 1.0

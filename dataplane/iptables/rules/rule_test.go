@@ -50,7 +50,7 @@ var foreign = []string{
 	"-j",
 }
 
-// TestParse_TextRoundTrip: text of parsed rules. The text of a parsed rule is the text that was parsed.
+// TestParse_TextRoundTrip: the text of a parsed rule is the text that was parsed.
 func TestParse_TextRoundTrip(t *testing.T) {
 	check := func(line string) {
 		if got := Parse(line).String(); got != line {
@@ -63,7 +63,8 @@ func TestParse_TextRoundTrip(t *testing.T) {
 	}
 }
 
-// TestTargetAndComment_AgreeWithParse: target and comment. The cheap functions find what Parse finds.
+// TestTargetAndComment_AgreeWithParse: TargetOf and CommentOf find the same target and comment as Parse, without
+// allocations.
 func TestTargetAndComment_AgreeWithParse(t *testing.T) {
 	check := func(line string) {
 		rule := Parse(line)
@@ -146,8 +147,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestAppendPrefix has what iptables-save 1.8.9 and ip6tables-save 1.8.9 print in both variants.
-// The kernel test of the renderer compares with the tools themselves.
+// TestAppendPrefix compares prefixes with what iptables-save and ip6tables-save 1.8.9 print in both variants. The
+// renderer's kernel test compares them with the tools themselves.
 func TestAppendPrefix(t *testing.T) {
 	for _, test := range []struct{ prefix, want string }{
 		{"10.1.2.3/32", "10.1.2.3/32"},
@@ -167,7 +168,7 @@ func TestAppendPrefix(t *testing.T) {
 	}
 }
 
-// FuzzParse: the text of a parsed rule has the words of the rule, and is read as the same rule.
+// FuzzParse: the text of a parsed rule contains the words of the rule, and is parsed as the same rule.
 func FuzzParse(f *testing.F) {
 	rendered(f, func(line string) { f.Add(line) })
 	for _, line := range foreign {
@@ -184,7 +185,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzQuoted: what AppendQuoted writes is one word with the same text.
+// FuzzQuoted: AppendQuoted writes any text as one word that is read back as the same text.
 func FuzzQuoted(f *testing.F) {
 	f.Add("ns/web:http", " cluster IP", "KUBE-SVC-A")
 	f.Add(`a"b\c'd`, `-j DROP`, "KUBE-SEP-B")

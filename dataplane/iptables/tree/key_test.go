@@ -39,7 +39,7 @@ func TestDecodeKey(t *testing.T) {
 	}
 }
 
-// TestDecodeKey_Refuses: decode key refuses.
+// TestDecodeKey_Refuses: DecodeKey rejects names that are no keys.
 func TestDecodeKey_Refuses(t *testing.T) {
 	for _, name := range []string{"", "\x00abcd", "\x03abcd", "\x01", "\x01abcde", "\x01\x2b\x00\x50"} {
 		if key, err := DecodeKey(name); err == nil {
@@ -48,7 +48,7 @@ func TestDecodeKey_Refuses(t *testing.T) {
 	}
 }
 
-// Byte order is tree order: lane, address, protocol number, port.
+// TestKey_Order: the byte order of keys is the tree's order: lane, address, protocol number, port.
 func TestKey_Order(t *testing.T) {
 	low, high := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	names := []string{
@@ -73,7 +73,7 @@ var (
 	refusedPorts = Container{Table: "filter", Chain: "KUBE-EXT-NODEPORTS", Letter: 'P', Shape: ByPort, Guarded: true}
 )
 
-// TestPrefix_MatchesAndNames: prefix matches and names.
+// TestPrefix_MatchesAndNames: each kind of prefix has the expected matches and chain name.
 func TestPrefix_MatchesAndNames(t *testing.T) {
 	v4 := netip.MustParseAddr("172.30.255.41")
 	v6 := netip.MustParseAddr("fd00:172:30::41")
@@ -133,7 +133,7 @@ func TestPrefix_MatchesAndNames(t *testing.T) {
 	}
 }
 
-// Names of neighbouring prefixes differ, even if only the length differs.
+// TestPrefix_ChainNamesDiffer: chain names of neighboring prefixes differ, even if only the length differs.
 func TestPrefix_ChainNamesDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, addr := range []string{"fd00::", "fd00::8000"} {

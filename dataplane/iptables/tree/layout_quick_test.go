@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// After puts and removals in any order, with flushes at any time, the chains are as if composed at
-// once from the remaining elements.
+// TestLayout_Confluence: after puts and removals in any order, with flushes at any time, the chains are the same as if
+// composed from the remaining elements in one step.
 func TestLayout_Confluence(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range []Container{services, nodePorts, hairpin, refused, refusedPorts} {

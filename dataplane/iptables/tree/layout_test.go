@@ -30,7 +30,7 @@ func filled(n int, key func(int) string) *Layout {
 	return layout
 }
 
-// TestLayout_FirstFlushComposesEveryRoot: first flush composes every root.
+// TestLayout_FirstFlushComposesEveryRoot: the first flush composes every root, even an empty one.
 func TestLayout_FirstFlushComposesEveryRoot(t *testing.T) {
 	got := New(service.IPv4, []Container{services, nodePorts, hairpin}).Flush()
 	want := []dataplane.ID{services.ID(), nodePorts.ID(), hairpin.ID()}
@@ -44,7 +44,7 @@ func TestLayout_FirstFlushComposesEveryRoot(t *testing.T) {
 	}
 }
 
-// Few elements stand in the root itself, before the tail rules.
+// TestLayout_RootHoldsFewElements: a few elements are in the root itself, before the tail rules.
 func TestLayout_RootHoldsFewElements(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	put := func(name, body string, key service.Key, refs ...dataplane.ID) {
@@ -75,7 +75,7 @@ func TestLayout_RootHoldsFewElements(t *testing.T) {
 	}
 }
 
-// The shape of a small tree, in full.
+// TestLayout_SplitAndMerge: a root with one element too many splits into two chains, and a removal merges them again.
 func TestLayout_SplitAndMerge(t *testing.T) {
 	layout, k := filled(LeafMax, sequential), kernel{}
 	k.apply(layout.Flush())
@@ -95,7 +95,8 @@ func TestLayout_SplitAndMerge(t *testing.T) {
 	}
 }
 
-// The cost of a change is that of the path to it, and does not grow with the number of elements.
+// TestLayout_FlushCostDoesNotGrow: the cost of a change is that of the path to its element, and does not grow with the
+// number of elements.
 func TestLayout_FlushCostDoesNotGrow(t *testing.T) {
 	for _, size := range []int{100, 10_000} {
 		layout := filled(size, sequential)
@@ -130,7 +131,8 @@ func TestLayout_FlushCostDoesNotGrow(t *testing.T) {
 	}
 }
 
-// A packet for the last of 10,000 Services passes few more rules than one for the last of 100.
+// TestLayout_RulesPassedHardlyGrow: a packet for the last of 10,000 Services passes few more rules than one for the
+// last of 100.
 func TestLayout_RulesPassedHardlyGrow(t *testing.T) {
 	passed := map[int]int{}
 	for _, size := range []int{100, 10_000} {
@@ -147,7 +149,8 @@ func TestLayout_RulesPassedHardlyGrow(t *testing.T) {
 	}
 }
 
-// A packet that is for no element of a guarded container passes one rule, whatever their number.
+// TestLayout_GuardTurnsOthersAway: a packet for no element of a guarded container passes one rule, for any number of
+// elements.
 func TestLayout_GuardTurnsOthersAway(t *testing.T) {
 	for _, size := range []int{1, guardMin, LeafMax, 10_000} {
 		layout, k := New(service.IPv4, []Container{refused}), kernel{}
@@ -173,7 +176,7 @@ func TestLayout_GuardTurnsOthersAway(t *testing.T) {
 // KUBE-FW-, KUBE-EXT-, KUBE-SVC- and KUBE-SEP-.
 const chainsDeepMax = 10
 
-// The number of elements bounds the depth, with any keys.
+// TestLayout_DepthIsBounded: the number of elements limits the depth, with any keys.
 func TestLayout_DepthIsBounded(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -219,8 +222,8 @@ func lonelyAtEveryBit(n int) string {
 	return DestinationKey(netip.IPv4Unspecified(), service.UDP, uint16(n))
 }
 
-// A single element replaces another between two flushes: the chain keeps its name and its place,
-// and must still be composed again.
+// TestLayout_SingleElementReplaced: a chain whose single element is replaced between two flushes is composed again,
+// although its name and its place remain.
 func TestLayout_SingleElementReplaced(t *testing.T) {
 	layout, k := filled(2*LeafMax, sequential), kernel{}
 	lonely := func(addr string) item {
@@ -238,8 +241,8 @@ func TestLayout_SingleElementReplaced(t *testing.T) {
 	}
 }
 
-// Equal claims pass from one Service to another without a new text. The parts follow, because they
-// name the suspects.
+// TestLayout_OwnerFollowsClaim: when an equal claim passes from one Service to another, the parts change although the
+// text does not, because they name the suspects.
 func TestLayout_OwnerFollowsClaim(t *testing.T) {
 	layout := filled(1, sequential)
 	layout.Flush()
@@ -251,7 +254,8 @@ func TestLayout_OwnerFollowsClaim(t *testing.T) {
 	}
 }
 
-// TestLayout_MisusePanics: misuse is refused.
+// TestLayout_MisusePanics: Put panics for unknown containers and unsuitable keys, and New for containers with the same
+// name.
 func TestLayout_MisusePanics(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	for _, id := range []dataplane.ID{
@@ -276,7 +280,7 @@ func mustPanic(t *testing.T, f func()) {
 	f()
 }
 
-// BenchmarkReplaceOne is one Service whose dispatch rule changes.
+// BenchmarkReplaceOne measures a change of one Service's dispatch rule.
 func BenchmarkReplaceOne(b *testing.B) {
 	for _, size := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -295,7 +299,7 @@ func BenchmarkReplaceOne(b *testing.B) {
 	}
 }
 
-// BenchmarkCompose is a cold start.
+// BenchmarkCompose measures a cold start with 10,000 elements.
 func BenchmarkCompose(b *testing.B) {
 	objects := make([]*dataplane.Object, 10_000)
 	for i := range objects {

@@ -31,8 +31,8 @@ func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, 
 	return o
 }
 
-// Recover is the reverse of Flush. Path names the chains on the way: each jumps to the next, and
-// the last holds the element.
+// TestRecover_ComposedQuick: Recover reverses Flush, and Path lists the chains to an element: each jumps to the next
+// one, and the last one contains the element.
 func TestRecover_ComposedQuick(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -85,7 +85,8 @@ func TestRecover_ComposedQuick(t *testing.T) {
 	}
 }
 
-// A rule for a port may match a kind of destination as well.
+// TestRecover_PortsForLocalAddresses: Recover finds the element of a rule for a port that also matches the type of the
+// destination.
 func TestRecover_PortsForLocalAddresses(t *testing.T) {
 	layout := New(service.IPv4, []Container{nodePorts})
 	body := `! -d 127.0.0.0/8 -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -m comment --comment "a/b" -j DROP`
@@ -95,7 +96,8 @@ func TestRecover_PortsForLocalAddresses(t *testing.T) {
 	}
 }
 
-// Recover leaves out what is no element of a tree. A comment in quotes may hold anything.
+// TestRecover_SkipsNonElements: Recover skips rules that are no elements of a tree, and ignores the text of quoted
+// comments.
 func TestRecover_SkipsNonElements(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	root := &dataplane.Object{ID: services.ID(), Body: strings.Join([]string{

@@ -21,8 +21,8 @@ func lead(from, to Container) *dataplane.Object {
 	}
 }
 
-// A tail rule stands only while the root that it leads to has rules, through several roots as well,
-// and is on the path of their elements.
+// TestTailRules_StandWithTheirRoot: a tail rule exists only while the root that it leads to has rules, also through
+// several roots, and it is on the path of their elements.
 func TestTailRules_StandWithTheirRoot(t *testing.T) {
 	layout, k := New(service.IPv4, []Container{services, nodePorts, hairpin}), kernel{}
 	layout.Put(lead(services, nodePorts), service.Node)
@@ -58,7 +58,7 @@ func TestTailRules_StandWithTheirRoot(t *testing.T) {
 	expect("no tail rule", "", near.Body)
 }
 
-// Whatever comes and goes in whatever order, a tail rule stands if and only if it leads to rules.
+// TestTailRules_Quick: after any sequence of changes, a tail rule exists if and only if it leads to rules.
 func TestTailRules_Quick(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 4))

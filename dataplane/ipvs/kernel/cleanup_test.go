@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestCleanup_KnowsOwnServers: cleanup knows ours. Others may have virtual servers beside, at the same ports and
-// at the same addresses.
+// TestCleanup_KnowsOwnServers: a cleanup recognizes its own virtual servers. Other programs may have virtual servers at
+// the same ports or at the same addresses.
 func TestCleanup_KnowsOwnServers(t *testing.T) {
 	addr := netip.MustParseAddr
 	f := &frontends{
@@ -60,7 +60,7 @@ func TestCleanup_KnowsOwnServers(t *testing.T) {
 	}
 }
 
-// TestCleanup_OwnsSets: cleanup owns sets.
+// TestCleanup_OwnsSets: all rendered sets are ours, and sets with similar names are not.
 func TestCleanup_OwnsSets(t *testing.T) {
 	for _, family := range service.Families {
 		for _, s := range render.Sets(family) {
@@ -76,7 +76,7 @@ func TestCleanup_OwnsSets(t *testing.T) {
 	}
 }
 
-// TestKernelCleanup_Nothing: kernel cleanup of nothing. Rules are removed in any case, and their error counts.
+// TestKernelCleanup_Nothing: a cleanup removes the rules even if nothing else exists, and returns their error.
 func TestKernelCleanup_Nothing(t *testing.T) {
 	namespace := netnstest.New(t, t.Name())
 	for _, want := range []error{nil, errors.New("in the way")} {

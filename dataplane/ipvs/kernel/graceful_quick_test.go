@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
 )
 
-// TestGraceful_NoConnectionCutBeforeDeadline plays random changes, connections, failures and restarts. An endpoint
-// with connections stays until a deadline after it has left, and in the end the kernel has what is wanted.
+// TestGraceful_NoConnectionCutBeforeDeadline plays random changes, connections, failures and restarts. An endpoint with
+// connections stays until a deadline after it left, and in the end the kernel has what is wanted.
 func TestGraceful_NoConnectionCutBeforeDeadline(t *testing.T) {
 	for seed := range uint64(60) {
 		say(t, nil, func(t *testing.T, f *farewell) {

@@ -131,8 +131,8 @@ func (f *farewell) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestGraceful_WhoKeepsConnections: who keeps connections. The endpoints of a Service one after the other, all of
-// them with a connection, and what the kernel has then.
+// TestGraceful_WhoKeepsConnections: after each sequence of endpoints, all with a connection, the kernel has the
+// expected endpoints and weights.
 func TestGraceful_WhoKeepsConnections(t *testing.T) {
 	tcp, udp, sctp := service.TCP, service.UDP, service.SCTP
 	for _, tt := range []struct {
@@ -176,8 +176,8 @@ func TestGraceful_WhoKeepsConnections(t *testing.T) {
 	}
 }
 
-// TestGraceful_FrontendsLeftSeparately: each frontend is left alone. An endpoint leaves the frontends that send to
-// local endpoints, and stays at the ClusterIP.
+// TestGraceful_FrontendsLeftSeparately: an endpoint that is no longer local leaves the frontends that send to local
+// endpoints, and stays at the ClusterIP.
 func TestGraceful_FrontendsLeftSeparately(t *testing.T) {
 	say(t, func(p *service.PortView) {
 		p.ExternalIPs, p.ExternalLocal = []netip.Addr{netip.MustParseAddr("192.0.2.7")}, true
@@ -202,7 +202,8 @@ func TestGraceful_FrontendsLeftSeparately(t *testing.T) {
 	})
 }
 
-// TestGraceful_EndpointStaysUntilIdle asks first after a second, and at most every ten.
+// TestGraceful_EndpointStaysUntilIdle: a leaving endpoint is removed when it has no connections. The writer asks for
+// them first after a second, and then at most every ten seconds.
 func TestGraceful_EndpointStaysUntilIdle(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c")
@@ -228,8 +229,8 @@ func TestGraceful_EndpointStaysUntilIdle(t *testing.T) {
 	})
 }
 
-// TestGraceful_Deadline is that of the mode, or of the Service, also if it changes meanwhile. It is told once for
-// all frontends.
+// TestGraceful_Deadline: the deadline is that of the mode or of the Service, also if it changes while endpoints leave,
+// and the cut is reported once for all frontends.
 func TestGraceful_Deadline(t *testing.T) {
 	for drain, want := range map[service.Drain]time.Duration{
 		{}: mode, {Limited: true, After: time.Hour}: time.Hour, {Limited: true, After: 5 * time.Second}: 5 * time.Second,
@@ -258,7 +259,7 @@ func TestGraceful_Deadline(t *testing.T) {
 	}
 }
 
-// TestGraceful_ZeroDeadline: a deadline of nothing. Connections end at once, also those that were kept before.
+// TestGraceful_ZeroDeadline: with a deadline of 0, connections end immediately, including those that were kept before.
 func TestGraceful_ZeroDeadline(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c")
@@ -272,8 +273,7 @@ func TestGraceful_ZeroDeadline(t *testing.T) {
 	})
 }
 
-// TestGraceful_LeavingChangesOnlyWeight: the requests of a farewell. A change of the weight and no more, in both
-// directions.
+// TestGraceful_LeavingChangesOnlyWeight: when an endpoint leaves or returns, only its weight changes.
 func TestGraceful_LeavingChangesOnlyWeight(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b")
@@ -296,8 +296,8 @@ func TestGraceful_LeavingChangesOnlyWeight(t *testing.T) {
 	})
 }
 
-// TestGraceful_RestartFindsLeaving: a restart finds them. Endpoints that were leaving, and those that left in
-// between. The deadline starts again.
+// TestGraceful_RestartFindsLeaving: after a restart, the writer finds endpoints that were leaving and those that left
+// in between, and their deadline starts again.
 func TestGraceful_RestartFindsLeaving(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c")
@@ -324,8 +324,8 @@ func TestGraceful_RestartFindsLeaving(t *testing.T) {
 	})
 }
 
-// TestGraceful_FailedWriteLosesNone: a write that fails loses none. Neither those that were leaving, nor those
-// that it was to let leave or come back. What has landed without an answer is found.
+// TestGraceful_FailedWriteLosesNone: a failed write loses no leaving endpoint, and none that it should remove or bring
+// back. The writer finds changes that landed without an answer.
 func TestGraceful_FailedWriteLosesNone(t *testing.T) {
 	for _, fault := range []error{wire.ErrUnanswered, &wire.Rejection{Errno: unix.ENOMEM}, &wire.NotSentError{Err: unix.ENOBUFS}} {
 		for _, landed := range []string{"", "b", "d", "b d"} {
@@ -371,8 +371,8 @@ func TestGraceful_FailedWriteLosesNone(t *testing.T) {
 	}
 }
 
-// TestGraceful_FailedDeletionRetried: a deletion that fails is tried again. With a pause, on a new connection if
-// an answer was lost.
+// TestGraceful_FailedDeletionRetried: a failed deletion is retried after a pause, on a new connection if an answer was
+// lost.
 func TestGraceful_FailedDeletionRetried(t *testing.T) {
 	for _, fault := range []error{wire.ErrUnanswered, unix.ENOMEM} {
 		say(t, nil, func(t *testing.T, f *farewell) {
@@ -395,7 +395,8 @@ func TestGraceful_FailedDeletionRetried(t *testing.T) {
 	}
 }
 
-// TestGraceful_KernelDoesNotAnswer: a kernel that does not answer keeps an endpoint, and is told once.
+// TestGraceful_KernelDoesNotAnswer: while the kernel does not answer, a leaving endpoint stays, and the failure is
+// reported once.
 func TestGraceful_KernelDoesNotAnswer(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b")
@@ -424,8 +425,8 @@ func TestGraceful_KernelDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestGraceful_OthersInterfere: others may interfere. What another program deletes or gives a weight is not listed
-// any more, and put right.
+// TestGraceful_OthersInterfere: if another program deletes a leaving endpoint or gives it a weight, the endpoint is no
+// longer listed as leaving, and the next write corrects it.
 func TestGraceful_OthersInterfere(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c d")
@@ -455,7 +456,7 @@ func TestGraceful_OthersInterfere(t *testing.T) {
 	})
 }
 
-// TestGraceful_OldestMakeRoom: the oldest make room. A Service has at most 1,000 endpoints that leave.
+// TestGraceful_OldestMakeRoom: a Service has at most 1,000 leaving endpoints, and the oldest ones are removed first.
 func TestGraceful_OldestMakeRoom(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		many := func(from, to int) (all []service.Endpoint) {
@@ -489,7 +490,7 @@ func TestGraceful_OldestMakeRoom(t *testing.T) {
 	})
 }
 
-// TestGraceful_LookEndsSoon: a look ends soon. A write does not wait for questions about all virtual servers.
+// TestGraceful_LookEndsSoon: a look asks about a limited number of virtual servers, so that a write does not wait long.
 func TestGraceful_LookEndsSoon(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		const services = 3*looksMax + 1
@@ -539,8 +540,8 @@ func TestGraceful_LookEndsSoon(t *testing.T) {
 	})
 }
 
-// TestGraceful_TurnCostsWhatItChanges: a turn costs what it changes, however many Services have endpoints that
-// leave, except for finding the place in the queue.
+// TestGraceful_TurnCostsWhatItChanges: the cost of a write or a look does not grow with the number of Services with
+// leaving endpoints, except for finding a place in the queue.
 func TestGraceful_TurnCostsWhatItChanges(t *testing.T) {
 	// cost counts steps of a write that lets one more endpoint leave, of one that lets none, and of a look.
 	cost := func(services int) (leaves, elsewhere, look int) {
@@ -606,7 +607,8 @@ func TestGraceful_TurnCostsWhatItChanges(t *testing.T) {
 	}
 }
 
-// TestForesee says what a write would leave, and changes nothing.
+// TestForesee: Foresee returns what a write would leave in the kernel, including leaving endpoints, and changes
+// nothing.
 func TestForesee(t *testing.T) {
 	say(t, nil, func(t *testing.T, f *farewell) {
 		f.serve("a b c d")

@@ -134,8 +134,8 @@ func eachKernel(t *testing.T, test func(t *testing.T, c *cluster)) {
 // endpoint returns one of the world's three.
 func (c *cluster) endpoint(i int) []service.Endpoint { return c.Endpoints(3)[i : i+1] }
 
-// Source ranges bind processes of the node, whose packets IPVS has translated
-// before table filter sees them.
+// TestSourceRanges_BindNode: source ranges apply to processes of the node, whose packets IPVS translates before the
+// filter table sees them.
 func TestSourceRanges_BindNode(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
@@ -148,7 +148,7 @@ func TestSourceRanges_BindNode(t *testing.T) {
 	})
 }
 
-// TestSourceRanges_WithNode: source ranges with node.
+// TestSourceRanges_WithNode: processes of the node are served if its address is in the source ranges.
 func TestSourceRanges_WithNode(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
@@ -160,8 +160,8 @@ func TestSourceRanges_WithNode(t *testing.T) {
 	})
 }
 
-// Without a local endpoint, pods and the node itself are served, and those outside
-// get no answer rather than one from an address that they did not ask.
+// TestExternalLocal_WithoutLocalEndpoint: without a local endpoint, pods and the node itself are served, and clients
+// outside get no answer. Otherwise the answer would come from an address that they did not ask.
 func TestExternalLocal_WithoutLocalEndpoint(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
@@ -179,7 +179,7 @@ func TestExternalLocal_WithoutLocalEndpoint(t *testing.T) {
 	})
 }
 
-// With a local endpoint, those outside keep their addresses.
+// TestExternalLocal: with a local endpoint, clients outside keep their addresses.
 func TestExternalLocal(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
@@ -197,8 +197,7 @@ func TestExternalLocal(t *testing.T) {
 	})
 }
 
-// A ClusterIP answers at the Service's port, and rejects elsewhere; without
-// endpoints on this node it rejects where others are not wanted.
+// TestClusterIP: a ClusterIP answers at the Service's port and rejects other ports.
 func TestClusterIP(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.Port()
@@ -210,7 +209,8 @@ func TestClusterIP(t *testing.T) {
 	})
 }
 
-// TestInternalLocal_WithoutLocalEndpoint: internal local without local.
+// TestInternalLocal_WithoutLocalEndpoint: with the internal policy Local and no local endpoint, the ClusterIP rejects,
+// and other frontends serve.
 func TestInternalLocal_WithoutLocalEndpoint(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		p := c.OpenPort()
@@ -243,7 +243,8 @@ func (c *cluster) write(w *Writer, view *service.View) {
 	}
 }
 
-// TestKernelGraceful: an endpoint that leaves stays with weight 0 where it has a connection, and nowhere else.
+// TestKernelGraceful: a leaving endpoint stays with weight 0 at the virtual server where it has a connection, and
+// nowhere else.
 func TestKernelGraceful(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
 		w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}, Inside: c.Do, DrainDeadline: time.Minute})
@@ -294,8 +295,8 @@ func TestKernelGraceful(t *testing.T) {
 	})
 }
 
-// TestGraceful_EndpointLeavesHashedService: an endpoint leaves a hashed Service. While it has a connection, the
-// other one serves the clients whose hash selects it.
+// TestGraceful_EndpointLeavesHashedService: while an endpoint of a hashed Service leaves with a connection, the other
+// endpoint serves the clients whose hash selects the leaving one.
 func TestGraceful_EndpointLeavesHashedService(t *testing.T) {
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
 		eachKernel(t, func(t *testing.T, c *cluster) {
@@ -331,8 +332,8 @@ func TestGraceful_EndpointLeavesHashedService(t *testing.T) {
 	}
 }
 
-// TestBalancing: weights are shares, and hashes send a client to one endpoint, with all its connections or with each
-// of its ports.
+// TestBalancing: weights determine shares, and hashes send a client to one endpoint with all its connections or with
+// each of its ports.
 func TestBalancing(t *testing.T) {
 	const asked = 80
 	for _, test := range []struct {

@@ -32,7 +32,8 @@ func inOrder(t *testing.T, log []string, texts ...string) {
 	}
 }
 
-// TestPlan_OrderInWrite: order in a write.
+// TestPlan_OrderInWrite: a write creates sets, entries and rules before addresses and servers, and removes them in the
+// reverse order.
 func TestPlan_OrderInWrite(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	p := s.OpenPort()
@@ -50,8 +51,8 @@ func TestPlan_OrderInWrite(t *testing.T) {
 	}
 }
 
-// A frontend whose clients keep their addresses must never lead to endpoints
-// elsewhere, or their answers do not come back this way.
+// TestPlan_PolicyChangesAroundServers: a frontend whose clients keep their addresses never leads to endpoints
+// elsewhere, because their answers would not return this way.
 func TestPlan_PolicyChangesAroundServers(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	cluster, local := s.OpenPort(), s.OpenPort()
@@ -89,8 +90,8 @@ func serves(reals []wire.Real) bool {
 	return slices.ContainsFunc(reals, func(r wire.Real) bool { return r.Weight > 0 })
 }
 
-// TestDiff_FromServerToServer: diff leads from one server to another carries out what diff says: the kernel
-// rejects nothing, holds what both want and serves at any time, and in the end it holds what is wanted.
+// TestDiff_FromServerToServer: the kernel rejects no request that diff returns, always has an endpoint that serves
+// before and after, and in the end has the wanted server.
 func TestDiff_FromServerToServer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -126,7 +127,8 @@ func TestDiff_FromServerToServer(t *testing.T) {
 	}
 }
 
-// TestDiff_AbsentServers: diff of absent servers.
+// TestDiff_AbsentServers: diff returns no requests between absent servers, and a deletion for a server that is no
+// longer wanted.
 func TestDiff_AbsentServers(t *testing.T) {
 	s := random(rand.New(rand.NewPCG(1, 2)))
 	if come, goes := diff(nil, nil); len(come)+len(goes) > 0 {

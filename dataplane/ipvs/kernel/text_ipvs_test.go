@@ -23,8 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
-// Every rule is printed back by the tools byte for byte: both variants, both
-// families.
+// TestKernelText_PrintedAsRendered: the tools print all rendered rules byte for byte, in both variants and families.
 func TestKernelText_PrintedAsRendered(t *testing.T) {
 	for _, family := range service.Families {
 		for _, variant := range []string{"legacy", "nft"} {
@@ -45,7 +44,7 @@ func TestKernelText_PrintedAsRendered(t *testing.T) {
 	}
 }
 
-// Every set and entry is printed back by ipset byte for byte.
+// TestKernelText_PrintedEntries: ipset prints all rendered sets and entries byte for byte.
 func TestKernelText_PrintedEntries(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {

@@ -112,8 +112,8 @@ func TestKernelWriter(t *testing.T) {
 	}
 }
 
-// Each writer is told of its own family's addresses, and of nothing that either has
-// done.
+// TestKernelWatch_TellsStrangersFromWriters: the watch of each writer reports foreign changes to addresses of its
+// family, and no changes of either writer.
 func TestKernelWatch_TellsStrangersFromWriters(t *testing.T) {
 	s, namespace := newKernelStand(t, service.IPv6, Config{})
 	s.want(s.scaffold())
@@ -200,8 +200,8 @@ func (s *stand) many(count, endpoints int) []owned {
 	return all
 }
 
-// TestKernelWriter_WorkPerChange counts what a cold start takes with 100 Services and with 10,000, and what one
-// endpoint that leaves takes beside them. What is there is listed once, before the first write.
+// TestKernelWriter_WorkPerChange: the work for a cold start grows linearly with the number of Services, and the work
+// for one leaving endpoint does not. The existing objects are listed once, before the first write.
 func TestKernelWriter_WorkPerChange(t *testing.T) {
 	const endpoints = 10
 	// A Service is a virtual server, its real ones, an address and at most two entries.

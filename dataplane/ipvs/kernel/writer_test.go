@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A change of one endpoint is one request, whatever else is there, and asks nothing.
+// TestWriter_WorkPerChange: a change of one endpoint takes one request and no listing, for any number of Services.
 func TestWriter_WorkPerChange(t *testing.T) {
 	var written []dataplane.Written
 	for _, services := range []int{1, 200} {
@@ -82,8 +82,8 @@ func TestWriter_Outcomes(t *testing.T) {
 	}
 }
 
-// A socket on which an answer was lost is given up, for one that comes late would be
-// taken for another's.
+// TestWriter_LostAnswerEndsConnection: after a lost answer, the writer opens a new socket. A late answer on the old one
+// would be taken for that to another request.
 func TestWriter_LostAnswerEndsConnection(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	k.fault = fails("create", wire.ErrUnanswered)
@@ -102,7 +102,7 @@ func TestWriter_LostAnswerEndsConnection(t *testing.T) {
 	}
 }
 
-// TestWriter_SkipsReferrersOfRejected: what refers to the rejected is not tried.
+// TestWriter_SkipsReferrersOfRejected: a write skips objects that refer to a rejected one, and writes all others.
 func TestWriter_SkipsReferrersOfRejected(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	rejected := "create " + render.SetName(s.Family, render.SetLoadBalancerFW)
@@ -127,7 +127,7 @@ func TestWriter_SkipsReferrersOfRejected(t *testing.T) {
 	s.want(all...)
 }
 
-// TestWriter_ReportsRejectedRules: rejected rules are told.
+// TestWriter_ReportsRejectedRules: the receipt contains the error of rejected rules, and the servers are written.
 func TestWriter_ReportsRejectedRules(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	k.fault = fails("rule nat KUBE-SERVICES", errors.New("no such match"))
@@ -140,7 +140,8 @@ func TestWriter_ReportsRejectedRules(t *testing.T) {
 	s.want(all...)
 }
 
-// TestWriter_ReportsWrongDeviceType: another kind of device is told of.
+// TestWriter_ReportsWrongDeviceType: a device of another type under our name is reported as a rejection, and gets no
+// addresses.
 func TestWriter_ReportsWrongDeviceType(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	k.wrong = true
@@ -151,7 +152,8 @@ func TestWriter_ReportsWrongDeviceType(t *testing.T) {
 	}
 }
 
-// TestWriter_CancelledWrite: a cancelled write.
+// TestWriter_CancelledWrite: the receipt of a cancelled write lists what was not written as certain, and a write whose
+// context has ended sends nothing.
 func TestWriter_CancelledWrite(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -174,7 +176,8 @@ func TestWriter_CancelledWrite(t *testing.T) {
 	}
 }
 
-// TestWriter_RejectsForeignIdentities: identities of others are rejected.
+// TestWriter_RejectsForeignIdentities: a write rejects identities that are none of our objects, and their owner is a
+// suspect.
 func TestWriter_RejectsForeignIdentities(t *testing.T) {
 	s, _ := newFakeStand(t, service.IPv4, Config{})
 	for _, o := range []dataplane.Object{
@@ -192,7 +195,7 @@ func TestWriter_RejectsForeignIdentities(t *testing.T) {
 	}
 }
 
-// TestWriter_CorrectsForeignForwarding: foreign forwarding is put right.
+// TestWriter_CorrectsForeignForwarding: a write corrects a real server whose forwarding method another program changed.
 func TestWriter_CorrectsForeignForwarding(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
@@ -210,7 +213,7 @@ func TestWriter_CorrectsForeignForwarding(t *testing.T) {
 	s.want(all...)
 }
 
-// TestWriter_ReportsNearlyFullSets: nearly full sets are told.
+// TestWriter_ReportsNearlyFullSets: the writer reports a set that is nearly full, after writes and after a reading.
 func TestWriter_ReportsNearlyFullSets(t *testing.T) {
 	var told []SetLevel
 	s, k := newFakeStand(t, service.IPv4, Config{NearlyFull: func(l SetLevel) { told = append(told, l) }})
@@ -256,9 +259,8 @@ func (k *fakeKernel) rename(from, to string) {
 	}
 }
 
-// TestWriter_RulesAlwaysAskWholeSets: rules always ask what is whole. While the sets of another release, or of
-// kube-proxy, are exchanged, every rule finds a set with the entries of the Services that are served, and none
-// that a former process has left.
+// TestWriter_RulesAlwaysAskWholeSets: while the sets of another release or of kube-proxy are replaced, every rule finds
+// a set with the entries of all served Services and without stale ones.
 func TestWriter_RulesAlwaysAskWholeSets(t *testing.T) {
 	for _, family := range service.Families {
 		for _, other := range []string{setPrefixes[family] + "CLUSTER-IP-012def", setPrefixes[family] + "CLUSTER-IP"} {
@@ -308,7 +310,7 @@ func (r watchedRules) Watch(ctx context.Context, changed func(dataplane.ForeignP
 	return context.Cause(ctx)
 }
 
-// TestWatch_RulesAndDevice: watch listens to both.
+// TestWatch_RulesAndDevice: Watch reports changes to the rules and to the device, and returns the error of either.
 func TestWatch_RulesAndDevice(t *testing.T) {
 	for _, fail := range []error{nil, errors.New("no more")} {
 		k := newFakeKernel()

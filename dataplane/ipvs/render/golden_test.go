@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
-// Every feature in both families. The kernel test holds the same texts against
-// the tools.
+// TestRender_Golden compares the objects of every feature in both families with golden files. The kernel test compares
+// the same texts with the tools.
 func TestRender_Golden(t *testing.T) {
 	for _, c := range rendertest.IPVS {
 		t.Run(c.Name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The kernel cuts nothing: a longer name is rejected.
+// TestSetName: names of sets are unique and short enough for the kernel, which rejects longer ones.
 func TestSetName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, family := range service.Families {
@@ -29,7 +29,7 @@ func TestSetName(t *testing.T) {
 	}
 }
 
-// TestWordOf_NamesOfOthers: names of others. Sets of another release and of kube-proxy are known by their names.
+// TestWordOf_NamesOfOthers: WordOf recognizes sets of another release and of kube-proxy by their names.
 func TestWordOf_NamesOfOthers(t *testing.T) {
 	for name, want := range map[string]string{
 		SetName(service.IPv4, setClusterIP): setClusterIP, "KUBE-LB-LOCAL-012def": SetLoadBalancerLocal,
@@ -50,7 +50,7 @@ func TestWordOf_NamesOfOthers(t *testing.T) {
 	}
 }
 
-// TestSets_OfTheirFamily: sets are of their family.
+// TestSets_OfTheirFamily: each set has the family for which it is rendered, and a bitmap has none.
 func TestSets_OfTheirFamily(t *testing.T) {
 	for _, family := range service.Families {
 		for _, set := range Sets(family) {
@@ -65,7 +65,8 @@ func TestSets_OfTheirFamily(t *testing.T) {
 	}
 }
 
-// kube-proxy finds its jumps by these very words.
+// TestHookRows_MatchKubeProxy: the hooks are kube-proxy's, word for word, because kube-proxy finds its jumps by this
+// text.
 func TestHookRows_MatchKubeProxy(t *testing.T) {
 	var got []string
 	for _, h := range HookRows() {

@@ -91,7 +91,7 @@ func TestEntryObjects(t *testing.T) {
 	}
 }
 
-// TestNaming_IgnoresNonEntries: names that are no entries are of no frontend.
+// TestNaming_IgnoresNonEntries: Naming reports no frontend for names that are no entries.
 func TestNaming_IgnoresNonEntries(t *testing.T) {
 	for _, id := range []dataplane.ID{
 		{Container: entriesPrefix + SetName(service.IPv4, setClusterIP), Name: ""}, {Container: entriesPrefix + SetName(service.IPv4, setClusterIP), Name: "10.0.0.1"},

@@ -20,8 +20,8 @@ import (
 
 const quickSeeds = 500
 
-// Whatever the Service, what is rendered can be read again, has its sets and
-// device, and does not depend on the order of ports with frontends of their own.
+// TestRender_Quick: random Services render to objects that can be read back and whose sets and device exist. The order
+// of ports with different frontends makes no difference.
 func TestRender_Quick(t *testing.T) {
 	for seed := range uint64(quickSeeds) {
 		family := service.Families[seed%2]

@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/rendertest"
 )
 
-// A view without ports of the family renders to nothing, health port included.
+// TestRender_Nothing: a view without ports of the family renders to nothing, not even the health port.
 func TestRender_Nothing(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	view := w.View(w.OpenPort())
@@ -32,9 +32,8 @@ func TestRender_Nothing(t *testing.T) {
 	}
 }
 
-// TestRender_APIServerAddressesNotBound: server addresses are not bound. An external IP or a load balancer's that
-// is the API server's stays where it is. ClusterIPs are bound in any case, and all frontends have their virtual
-// servers.
+// TestRender_APIServerAddressesNotBound: an external or load balancer IP that belongs to the API server is not bound.
+// ClusterIPs are bound in any case, and all frontends have virtual servers.
 func TestRender_APIServerAddressesNotBound(t *testing.T) {
 	for _, family := range service.Families {
 		w := rendertest.WorldOf(family)
@@ -60,8 +59,7 @@ func TestRender_APIServerAddressesNotBound(t *testing.T) {
 	}
 }
 
-// Equal views render to equal objects, and what else was rendered before does not
-// matter.
+// TestRender_IsPure: equal views render to equal objects, regardless of earlier renderings.
 func TestRender_IsPure(t *testing.T) {
 	for _, c := range rendertest.IPVS {
 		for _, family := range service.Families {
@@ -75,8 +73,7 @@ func TestRender_IsPure(t *testing.T) {
 	}
 }
 
-// The scaffold holds nothing that follows from a Service: no Service changes a
-// rule.
+// TestRender_ServicesAddNoRules: Services render to elements of sets, addresses and servers, and never to rules.
 func TestRender_ServicesAddNoRules(t *testing.T) {
 	for _, c := range rendertest.IPVS {
 		if strings.HasPrefix(c.Name, "scaffold") {
@@ -92,7 +89,7 @@ func TestRender_ServicesAddNoRules(t *testing.T) {
 	}
 }
 
-// An object names the chains and sets that it uses, and they exist.
+// TestRender_RefsAreWhatIsUsed: each object refers to the chains and sets that it uses, and they exist.
 func TestRender_RefsAreWhatIsUsed(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range rendertest.IPVS {
@@ -136,8 +133,8 @@ func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) 
 	}
 }
 
-// Two ports of one Service that claim the same frontend: the first stays, with its
-// own endpoints.
+// TestRender_FirstPortKeepsFrontend: if two ports of one Service claim the same frontend, the first port keeps it with
+// its own endpoints.
 func TestRender_FirstPortKeepsFrontend(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	first, second := w.Port(), w.Port()
@@ -152,8 +149,8 @@ func TestRender_FirstPortKeepsFrontend(t *testing.T) {
 	}
 }
 
-// TestRender_ModeDeadlineOmitted: the deadline of the mode is not said. The body has that of a Service alone, so
-// that most Services have none.
+// TestRender_ModeDeadlineOmitted: the body of a server contains a deadline only if its Service has another one than the
+// mode.
 func TestRender_ModeDeadlineOmitted(t *testing.T) {
 	w := rendertest.WorldOf(service.IPv4)
 	renderer := render.NewRenderer(service.IPv4, render.Options{DrainDeadline: time.Minute})
@@ -188,8 +185,7 @@ func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
 	return w.View(p), w.Facts()
 }
 
-// However many endpoints there are, the number of objects is that of frontends, and
-// what the endpoints on this node add.
+// TestRender_ObjectsPerEndpoint: the number of objects does not grow with the number of endpoints on other nodes.
 func TestRender_ObjectsPerEndpoint(t *testing.T) {
 	counts := map[int]int{}
 	for _, n := range []int{1, 10, 1000} {
@@ -231,7 +227,7 @@ func listing(objects []dataplane.Object) string {
 	return b.String()
 }
 
-// A sweep finds every chain that is rendered, and no built-in one.
+// TestRender_ChainsAreOurs: a sweep finds every rendered chain, and no built-in one.
 func TestRender_ChainsAreOurs(t *testing.T) {
 	renderer := render.NewRenderer(service.IPv4, render.Options{MasqueradeBit: 14})
 	chains := 0
@@ -259,9 +255,8 @@ func TestRender_ChainsAreOurs(t *testing.T) {
 	}
 }
 
-// TestRender_EveryObjectIsKnown: every object that is rendered is known. Each entry is in a set of kinds, and is
-// of a frontend exactly where kinds says so. The entries of a set that is forgotten there would be taken for facts
-// that Services share.
+// TestRender_EveryObjectIsKnown: each rendered entry is in a known set and belongs to a frontend exactly if kinds says
+// so. Entries of a forgotten set would be taken for facts that Services share.
 func TestRender_EveryObjectIsKnown(t *testing.T) {
 	for _, family := range service.Families {
 		seen := map[string]bool{}

@@ -41,7 +41,7 @@ func TestParseServer_BodyRoundTrip(t *testing.T) {
 	}
 }
 
-// What is not in the one form that is printed is rejected.
+// TestParseServer_InvalidBodies: ParseServer accepts only the one form that is printed.
 func TestParseServer_InvalidBodies(t *testing.T) {
 	id := dataplane.ID{Container: "server", Name: "tcp 10.0.0.1:80"}
 	for _, body := range []string{

@@ -134,7 +134,8 @@ func addrs(texts ...string) []netip.Addr {
 	return all
 }
 
-// TestDevice_Lifecycle from nothing to nothing, and nothing of it is news to us.
+// TestDevice_Lifecycle: the device and its addresses are created and removed, also repeatedly, and none of these
+// changes is announced as foreign.
 func TestDevice_Lifecycle(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.expect(unix.AF_INET, nil, nil)
@@ -185,8 +186,8 @@ func TestDevice_Lifecycle(t *testing.T) {
 	w.quiet("everything was ours")
 }
 
-// TestDevice_AddressesOfHost: addresses of the host. An address can be on both; those that every host has do not
-// count, and neither does a network on our device.
+// TestDevice_AddressesOfHost: Addresses also returns the addresses of the host, which may be on the device as well.
+// Addresses that every host has and networks on our device do not count.
 func TestDevice_AddressesOfHost(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ensure()
@@ -203,7 +204,8 @@ func TestDevice_AddressesOfHost(t *testing.T) {
 	w.quiet("the device itself has not changed but for our part")
 }
 
-// TestDevice_WrongType: another kind of device.
+// TestDevice_WrongType: a device of another type under our name is neither changed nor deleted, and the error names the
+// type.
 func TestDevice_WrongType(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ip("link", "add", DeviceName, "type", "bridge")
@@ -223,7 +225,7 @@ func TestDevice_WrongType(t *testing.T) {
 	w.expect(unix.AF_INET, nil, []string{"10.0.0.2"})
 }
 
-// TestDevice_ForeignChangesAnnounced: each change by another program is announced.
+// TestDevice_ForeignChangesAnnounced: each change by another program is announced, and no change of ours.
 func TestDevice_ForeignChangesAnnounced(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ensure()
@@ -262,7 +264,7 @@ func TestDevice_ForeignChangesAnnounced(t *testing.T) {
 	w.quiet("our repair")
 }
 
-// TestDevice_ManyAddresses: all their announcements are known to be ours.
+// TestDevice_ManyAddresses: none of the announcements of 2,000 added addresses is taken for a foreign one.
 func TestDevice_ManyAddresses(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ensure()

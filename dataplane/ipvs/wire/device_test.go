@@ -20,7 +20,7 @@ var (
 	six   = netip.MustParseAddr("fd00::1")
 )
 
-// TestDevice_CountedAddresses: which addresses count.
+// TestDevice_CountedAddresses: loopback and link-local IPv6 addresses do not count as addresses of the host.
 func TestDevice_CountedAddresses(t *testing.T) {
 	for text, want := range map[string]bool{
 		"10.0.0.1": true, "169.254.20.10": true, "fd00::1": true, "127.0.0.1": false, "::1": false, "fe80::1": false,
@@ -80,7 +80,7 @@ func TestDevice_ForeignChange(t *testing.T) {
 	}
 }
 
-// TestDevice_WhileMissing: while the device is missing. Others that make it are news, and making it is not.
+// TestDevice_WhileMissing: while the device is missing, its creation by another program is foreign, and our own is not.
 func TestDevice_WhileMissing(t *testing.T) {
 	d := &Device{held: map[netip.Addr]struct{}{}}
 	made := announcedLink(unix.RTM_NEWLINK, 7, DeviceName)
@@ -98,7 +98,8 @@ func TestDevice_WhileMissing(t *testing.T) {
 	}
 }
 
-// TestDevice_HeldAddresses: what we hold.
+// TestDevice_HeldAddresses: the device knows the addresses that it holds after adding, removing, reading and
+// replacement.
 func TestDevice_HeldAddresses(t *testing.T) {
 	d := &Device{index: 7, held: map[netip.Addr]struct{}{}}
 	holds := func(when string, want ...netip.Addr) {
@@ -146,7 +147,7 @@ func TestDevice_Results(t *testing.T) {
 	}
 }
 
-// TestDevice_OneFamily: another Device keeps the addresses of the other family.
+// TestDevice_OneFamily: a Device of one family does not report changes to addresses of the other family.
 func TestDevice_OneFamily(t *testing.T) {
 	for family, want := range map[int]map[netip.Addr]bool{
 		unix.AF_UNSPEC: {four: true, six: true},

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestEntry_Text: entries as text.
+// TestEntry_Text: entries of each type are parsed from and printed as ipset's text.
 func TestEntry_Text(t *testing.T) {
 	for _, c := range []struct {
 		kind SetType
@@ -41,7 +41,7 @@ func TestEntry_Text(t *testing.T) {
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// TestEntry_OtherSpellings: they are the same entries, which are printed in one way.
+// TestEntry_OtherSpellings: other spellings of an entry are parsed as the same entry, which is printed in one form.
 func TestEntry_OtherSpellings(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.1,tcp:80,203.0.113.77/25":  "10.0.0.1,tcp:80,203.0.113.0/25",
@@ -125,8 +125,7 @@ var everyKind = []SetSpec{
 	{Type: BitmapPort},
 }
 
-// TestEntry_RoundTrip: entries come back. An entry is the same after having been text, and after having been
-// bytes.
+// TestEntry_RoundTrip: an entry is the same after it was printed and parsed, and after it was encoded and decoded.
 func TestEntry_RoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, kind := range everyKind {
@@ -142,8 +141,7 @@ func TestEntry_RoundTrip(t *testing.T) {
 	}
 }
 
-// TestEntry_OtherTypes: entries of other types. Bytes of one type are no entry of another, except that an address
-// is also a network.
+// TestEntry_OtherTypes: bytes of one type are no entry of another type, except that an address is also a network.
 func TestEntry_OtherTypes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, from := range everyKind {
@@ -158,7 +156,7 @@ func TestEntry_OtherTypes(t *testing.T) {
 	}
 }
 
-// FuzzParseEntry: what is taken is printed, and the print is the same entry.
+// FuzzParseEntry: an accepted text is printed as a text that is parsed as the same entry.
 func FuzzParseEntry(f *testing.F) {
 	for _, text := range []string{"30080", "10.0.0.1", "fd00::1,tcp:80", "10.0.0.1,tcp:80,203.0.113.0/25", "::ffff:1.2.3.4,6:1,::/1"} {
 		f.Add(text)

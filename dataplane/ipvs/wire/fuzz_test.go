@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// FuzzSets reads any bytes as the kernel's list of sets. What is accepted is printed in the
-// one form that is read again as the same entry, and lists are no longer than the answer.
+// FuzzSets reads any bytes as the kernel's list of sets. Accepted entries are printed in the one form that is parsed as
+// the same entry, and lists are no longer than the answer.
 func FuzzSets(f *testing.F) {
 	for _, kind := range everyKind {
 		f.Add(describedSet(SetSpec{Name: "KUBE-X", Type: kind.Type, Family: kind.Family, MaxElem: 4},

@@ -132,7 +132,7 @@ func many(family service.Family, count int) []service.Frontend {
 	return frontends
 }
 
-// TestServerWriter_EveryRequest makes, changes and removes virtual and real servers of each family and protocol.
+// TestServerWriter_EveryRequest creates, changes and removes virtual and real servers of each family and protocol.
 func TestServerWriter_EveryRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name, addr, first, second, mask string
@@ -168,8 +168,8 @@ func TestServerWriter_EveryRequest(t *testing.T) {
 	}
 }
 
-// TestServerWriter_Rejections: what exists cannot be added, what does not cannot be changed or removed, and the
-// caller can tell.
+// TestServerWriter_Rejections: errors tell whether a server that was to be added exists, or one that was to be changed
+// or removed does not.
 func TestServerWriter_Rejections(t *testing.T) {
 	w := newServerWorld(t)
 	f, other := frontend("10.96.0.1", 80, service.TCP), frontend("10.96.0.2", 80, service.TCP)
@@ -205,8 +205,8 @@ func TestServerWriter_Rejections(t *testing.T) {
 	w.expect(line, line+" > 10.0.0.1:8080 weight 1 forwarding 0")
 }
 
-// TestServerWriter_ThousandsInOneCall: thousands in one call. Of 10,000 requests every third is rejected. Each has
-// its own outcome, and there are few sends.
+// TestServerWriter_ThousandsInOneCall: each of 10,000 requests in one call has its own outcome although every third is
+// rejected, and they take few sends.
 func TestServerWriter_ThousandsInOneCall(t *testing.T) {
 	w := newServerWorld(t)
 	const count = 10_000
@@ -238,8 +238,8 @@ func TestServerWriter_ThousandsInOneCall(t *testing.T) {
 	}
 }
 
-// TestServerWriter_LostAnswers: lost answers to requests. If rejections do not fit into the receive buffer, those
-// that arrived are certain and all others unknown. The next call is as any other.
+// TestServerWriter_LostAnswers: if rejections do not fit into the receive buffer, the received ones are certain and all
+// other outcomes unknown. The next call is not affected.
 func TestServerWriter_LostAnswers(t *testing.T) {
 	w := newServerWorld(t)
 	err := w.node.Do(func() error {
@@ -281,7 +281,7 @@ func TestServerWriter_LostAnswers(t *testing.T) {
 	w.expect()
 }
 
-// TestServers_EndedContext: nothing is sent after its end.
+// TestServers_EndedContext: nothing is sent after the context ended.
 func TestServers_EndedContext(t *testing.T) {
 	w := newServerWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -54,7 +54,7 @@ func unhex(t *testing.T, text string) []byte {
 	return b
 }
 
-// TestRequest_Bytes spells messages out, as a little-endian machine has them: to family 0x1c and without a
+// TestRequest_Bytes compares messages with their bytes on a little-endian machine, for family 0x1c and without a
 // sequence number.
 func TestRequest_Bytes(t *testing.T) {
 	v4, v6 := frontend("10.96.0.1", 80, service.TCP), frontend("fd96::1", 443, service.UDP)
@@ -136,7 +136,7 @@ func TestRequest_Bytes(t *testing.T) {
 	}
 }
 
-// TestRequest_Text: requests as text.
+// TestRequest_Text: a request is printed as its verb and its servers.
 func TestRequest_Text(t *testing.T) {
 	f, addr := frontend("10.96.0.1", 80, service.TCP), netip.MustParseAddrPort("10.0.0.2:8080")
 	for want, r := range map[string]Request{
@@ -156,8 +156,8 @@ func TestRequest_Text(t *testing.T) {
 	}
 }
 
-// TestServerWriter_Pack: no send has more bytes or requests than fit, but one request at least; all are sent in
-// order, and the last of each send asks for an answer.
+// TestServerWriter_Pack: no send has more bytes or requests than fit, but each has at least one request. All are sent
+// in order, and the last one of each send asks for an answer.
 func TestServerWriter_Pack(t *testing.T) {
 	var requests []Request
 	for i := range 100 {

@@ -28,8 +28,8 @@ func TestAvailable(t *testing.T) {
 	}
 }
 
-// TestServers_ListThousands: lists of thousands. 10,000 virtual servers of two families with real servers come
-// back as they were written.
+// TestServers_ListThousands: 10,000 virtual servers of two families are listed with their real servers as they were
+// written.
 func TestServers_ListThousands(t *testing.T) {
 	w := newServerWorld(t)
 	want := map[service.Frontend]Service{}
@@ -66,7 +66,8 @@ func TestServers_ListThousands(t *testing.T) {
 	}
 }
 
-// TestServers_ListThousandsOfRealServers takes several datagrams for one virtual server.
+// TestServers_ListThousandsOfRealServers: the 10,000 real servers of one virtual server, which take several datagrams,
+// are listed as they were written.
 func TestServers_ListThousandsOfRealServers(t *testing.T) {
 	w := newServerWorld(t)
 	f := frontend("10.96.0.1", 80, service.TCP)
@@ -90,7 +91,7 @@ func TestServers_ListThousandsOfRealServers(t *testing.T) {
 	}
 }
 
-// TestServers_SingleServer reads, makes and removes single virtual servers, also some that do not exist.
+// TestServers_SingleServer reads, creates and removes single virtual servers, including some that do not exist.
 func TestServers_SingleServer(t *testing.T) {
 	w := newServerWorld(t)
 	s := Service{Frontend: frontend("fd96::1", 443, service.UDP), Scheduler: "sh", Flags: onePacket | SchedulerFlag1, Timeout: 0}
@@ -121,7 +122,8 @@ func TestServers_SingleServer(t *testing.T) {
 	}
 }
 
-// TestServers_ForeignServers: what others made is read as it is, and what has no frontend is left out.
+// TestServers_ForeignServers: servers of other programs are listed as they are, and those without a frontend are left
+// out.
 func TestServers_ForeignServers(t *testing.T) {
 	w := newServerWorld(t)
 	made := &ipvs.Service{
@@ -157,7 +159,7 @@ func TestServers_ForeignServers(t *testing.T) {
 	w.expect()
 }
 
-// TestServers_Timeouts: 0 keeps what is; parts of a second are rounded up.
+// TestServers_Timeouts: a timeout of 0 keeps the current one, and fractions of a second are rounded up.
 func TestServers_Timeouts(t *testing.T) {
 	w := newServerWorld(t)
 	before, err := w.judge.GetConfig()
@@ -180,8 +182,8 @@ func TestServers_Timeouts(t *testing.T) {
 	}
 }
 
-// TestServers_ConnectionsAreCounted: connections are counted. A connection through a virtual server counts at its
-// real server and in the counters.
+// TestServers_ConnectionsAreCounted: a connection through a virtual server counts at its real server and in the
+// counters.
 func TestServers_ConnectionsAreCounted(t *testing.T) {
 	w := newServerWorld(t)
 	backend, err := netnstest.StartBackend(w.node, "b", netip.MustParseAddrPort("127.0.0.1:8080"))

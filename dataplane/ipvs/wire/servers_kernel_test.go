@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLookUp_MissingFamily: family that is missing looks up a family that no kernel has, and one that every kernel
-// has.
+// TestLookUp_MissingFamily: lookUp returns ErrUnavailable for a family that no kernel has, and the number of one that
+// every kernel has.
 func TestLookUp_MissingFamily(t *testing.T) {
 	if _, err := lookUp("NO-SUCH-FAMILY"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "ip_vs") {
 		t.Errorf("got %v", err)
@@ -20,8 +20,7 @@ func TestLookUp_MissingFamily(t *testing.T) {
 	}
 }
 
-// TestKernelOpenServers_WithoutIPVS: kernel without IPVS. Opening a connection fails with the reason if the kernel
-// has no IPVS, and succeeds otherwise.
+// TestKernelOpenServers_WithoutIPVS: OpenServers fails with ErrUnavailable exactly if the kernel has no IPVS.
 func TestKernelOpenServers_WithoutIPVS(t *testing.T) {
 	available := Available()
 	servers, err := OpenServers()

@@ -138,8 +138,8 @@ func randomEntries(kind SetSpec, count int) []Entry {
 	return all
 }
 
-// TestSets_EveryType: what we write, ipset(8) prints as our text; what it writes, we read; repeating is harmless,
-// and what is deleted is gone.
+// TestSets_EveryType: ipset(8) prints our entries as our text, and we read the entries that it writes. Additions and
+// deletions can be repeated.
 func TestSets_EveryType(t *testing.T) {
 	w := newSetWorld(t)
 	for i, kind := range everyKind {
@@ -184,8 +184,8 @@ func TestSets_EveryType(t *testing.T) {
 	}
 }
 
-// TestSets_SameAsToolSet: a set of the tool is the same. Ours and the tool's are of one kind for the kernel,
-// although the revisions differ, so that either can repeat the other's creation.
+// TestSets_SameAsToolSet: for the kernel, our sets and ipset's are of one kind although their revisions differ, so
+// either can repeat the other's creation.
 func TestSets_SameAsToolSet(t *testing.T) {
 	w := newSetWorld(t)
 	spec := SetSpec{Name: "A", Type: HashIPPort, Family: Inet, MaxElem: 65536}
@@ -207,8 +207,8 @@ func TestSets_SameAsToolSet(t *testing.T) {
 	}
 }
 
-// TestSets_ResultPerEntry: each entry has its result. Rejected entries among good ones, in one set and in several,
-// do not hinder the others.
+// TestSets_ResultPerEntry: each entry has its own result. Rejected entries, in one set or several, do not affect the
+// others.
 func TestSets_ResultPerEntry(t *testing.T) {
 	w := newSetWorld(t)
 	w.allDone(w.Create(t.Context(), []SetSpec{
@@ -253,7 +253,7 @@ func TestSets_ResultPerEntry(t *testing.T) {
 	}
 }
 
-// TestSets_FullSet takes as many as fit, says which do not, and takes again those that it has.
+// TestSets_FullSet: a full set accepts as many entries as fit, reports the others, and accepts existing entries again.
 func TestSets_FullSet(t *testing.T) {
 	w := newSetWorld(t)
 	kind := SetSpec{Name: "A", Type: HashIPPortNet, Family: Inet, MaxElem: 700}
@@ -280,8 +280,8 @@ func TestSets_FullSet(t *testing.T) {
 	}
 }
 
-// TestSets_AskedByRules: rules ask sets. A rule of iptables matches what we wrote, counts as a reference, and
-// keeps its set.
+// TestSets_AskedByRules: an iptables rule matches our entries, counts as a reference, and prevents the deletion of its
+// set.
 func TestSets_AskedByRules(t *testing.T) {
 	w := newSetWorld(t)
 	spec := SetSpec{Name: "KUBE-CLUSTER-IP", Type: HashIPPort, Family: Inet, MaxElem: 1 << 20}
@@ -319,7 +319,7 @@ func TestSets_AskedByRules(t *testing.T) {
 	}
 }
 
-// TestSets_NamesComeAndGo: names come and go. Create, destroy, and which sets are listed.
+// TestSets_NamesComeAndGo: created sets are listed and destroyed ones are not, and operations on missing sets fail.
 func TestSets_NamesComeAndGo(t *testing.T) {
 	w := newSetWorld(t)
 	if sets, err := w.List(t.Context(), nil); err != nil || len(sets) != 0 {
@@ -367,8 +367,8 @@ func TestSets_NamesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestSets_ForeignSets: sets of others. Neither extensions that another program gave our sets nor unknown types do
-// any harm.
+// TestSets_ForeignSets: our sets are read although another program gave them extensions, and sets of unknown types do
+// no harm.
 func TestSets_ForeignSets(t *testing.T) {
 	w := newSetWorld(t)
 	w.run(`create A hash:ip,port comment counters timeout 100 skbinfo
@@ -403,7 +403,7 @@ add X 10.0.0.0/8
 	}
 }
 
-// TestSets_ManyEntries: a large set is listed in several messages.
+// TestSets_ManyEntries: a large set, which is listed in several messages, is read completely.
 func TestSets_ManyEntries(t *testing.T) {
 	w := newSetWorld(t)
 	kind := SetSpec{Name: "A", Type: HashIPPortIP, Family: Inet6, MaxElem: 1 << 20}
@@ -419,8 +419,8 @@ func TestSets_ManyEntries(t *testing.T) {
 	}
 }
 
-// TestSets_LostAnswers: lost answers about entries. If the buffer is too small for the answers, what is lost is
-// sent again, and what stays lost is unknown. What is done is done.
+// TestSets_LostAnswers: if the receive buffer is too small, entries whose answers were lost are sent again, and those
+// without an answer are unknown. Successful changes remain.
 func TestSets_LostAnswers(t *testing.T) {
 	w := newSetWorld(t)
 	kind := SetSpec{Name: "A", Type: HashIPPort, Family: Inet, MaxElem: 1}
@@ -454,7 +454,7 @@ func TestSets_LostAnswers(t *testing.T) {
 	}
 }
 
-// TestSets_ImpossibleRequests: what cannot be.
+// TestSets_ImpossibleRequests: unsupported types, names that are too long and an ended context are errors.
 func TestSets_ImpossibleRequests(t *testing.T) {
 	w := newSetWorld(t)
 	results := w.Create(t.Context(), []SetSpec{

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// TestPackEntries_Bytes compares messages with what the kernel's headers say, as a little-endian machine has them.
+// TestPackEntries_Bytes compares messages with their bytes according to the kernel's headers, on a little-endian
+// machine.
 func TestPackEntries_Bytes(t *testing.T) {
 	second, err := ParseEntry(HashIPPortNet, "fd00::1,sctp:80,fd00::/64")
 	if err != nil {
@@ -53,8 +54,8 @@ func TestPackEntries_Bytes(t *testing.T) {
 	}
 }
 
-// TestPackEntries: every change is in exactly one message of its set, in the order of the caller, and no message
-// is too long.
+// TestPackEntries: every change is in exactly one message of its set, in the caller's order, and no message is too
+// long.
 func TestPackEntries(t *testing.T) {
 	var changes []EntryChange
 	for i := range 3000 {
@@ -180,7 +181,7 @@ func TestSet_Capacity(t *testing.T) {
 	}
 }
 
-// TestSetSpec_Text: specs as text.
+// TestSetSpec_Text: a spec is printed as its type and its family.
 func TestSetSpec_Text(t *testing.T) {
 	for want, s := range map[string]SetSpec{
 		"hash:ip,port inet":      {Type: HashIPPort, Family: Inet},
@@ -216,7 +217,7 @@ func part(name string, kind SetType, entries ...Entry) []byte {
 	return netlink.End(b, mark)
 }
 
-// TestSetReader_LargeSet: a large set is put together from several messages, and others are left out.
+// TestSetReader_LargeSet: a large set is read from several messages, and unwanted sets are left out.
 func TestSetReader_LargeSet(t *testing.T) {
 	one, two, three := Entry{Addr: addr("10.0.0.1")}, Entry{Addr: addr("10.0.0.2")}, Entry{Addr: addr("10.0.0.3")}
 	r := setReader{wanted: func(name string) bool { return name != "other" }}

@@ -21,7 +21,7 @@ const counted = `
 	0c00 0400 0001000000000000
 `
 
-// TestParseStats: counters are read.
+// TestParseStats: parseStats reads narrow and wide counters.
 func TestParseStats(t *testing.T) {
 	attrs := unhex(t, counted)
 	if got, want := parseStats(attrs), (traffic.Counts{Connections: 9, BytesIn: 256}); got != want {
@@ -39,8 +39,8 @@ func TestParseStats(t *testing.T) {
 	}
 }
 
-// TestParseFrontend: frontends are read. The kernel's answers have room for an IPv6 address in either family, and
-// some virtual servers have no frontend.
+// TestParseFrontend: parseFrontend reads frontends of both families, although answers have room for an IPv6 address in
+// either, and rejects virtual servers without a frontend.
 func TestParseFrontend(t *testing.T) {
 	for _, f := range []service.Frontend{
 		frontend("10.96.0.1", 65535, service.SCTP), frontend("fd96::1", 443, service.UDP),
@@ -75,7 +75,7 @@ func TestParseFrontend(t *testing.T) {
 // onePacket is a flag of other programs: it schedules each UDP datagram by itself.
 const onePacket = 0x4
 
-// TestService_RoundTrip: Service comes back. What we write as the library has it, we read back the same.
+// TestService_RoundTrip: a Service that is written as the library has it is read back the same.
 func TestService_RoundTrip(t *testing.T) {
 	for _, want := range []Service{
 		{Frontend: frontend("10.96.0.1", 80, service.TCP), Scheduler: "rr"},
@@ -100,7 +100,7 @@ func TestService_RoundTrip(t *testing.T) {
 	}
 }
 
-// TestFreeBits_MaskWithGaps: mask with gaps. Only the first gap counts.
+// TestFreeBits_MaskWithGaps: in a mask with gaps, the bits after the first gap do not count.
 func TestFreeBits_MaskWithGaps(t *testing.T) {
 	addr := netip.MustParseAddr("10.96.0.1")
 	for mask, want := range map[uint32]uint8{0xffffffff: 0, 0xffffff00: 8, 0xff00ff00: 24, 0: 32} {
@@ -110,7 +110,7 @@ func TestFreeBits_MaskWithGaps(t *testing.T) {
 	}
 }
 
-// FuzzParse reads any bytes as an answer of the kernel.
+// FuzzParse reads any bytes as an answer of the kernel: an accepted frontend has an address.
 func FuzzParse(f *testing.F) {
 	f.Add(netlink.Find(appendService(nil, Service{Frontend: frontend("10.96.0.1", 80, service.TCP)}, true), commandService).Data)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -104,9 +104,9 @@ func (w *world) keep(h *Holder, family service.Family) {
 	w.check(w.node.Do(func() error { return h.Keep(w.Context(), []service.Family{family}) }))
 }
 
-// TestKernelHolder_FlushBreaksNoConnection: kernel flushes break no connection. Without any rule, open connections
-// go on while a process has its table, which no other process can remove. A second process may have one as well,
-// as in a takeover. The table goes with the process.
+// TestKernelHolder_FlushBreaksNoConnection: while a process holds its table, which no other process can remove, open
+// connections continue without any rule. A second process may hold one as well, as in a takeover, and a table is
+// removed with its process.
 func TestKernelHolder_FlushBreaksNoConnection(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestKernelHolder_FlushBreaksNoConnection(t *testing.T) {
 	}
 }
 
-// TestKernelHolder_LostTableAddedAgain: kernel lost table is added again, and one that is there stays.
+// TestKernelHolder_LostTableAddedAgain: Keep adds a lost table again, and leaves an existing one.
 func TestKernelHolder_LostTableAddedAgain(t *testing.T) {
 	w := newWorld(t, service.IPv4)
 	var h Holder

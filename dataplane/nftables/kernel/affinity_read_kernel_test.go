@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestKernelRemembered asks for clients that a map holds, has held, and never held.
+// TestKernelRemembered asks for clients that a map contains, contained before, and never contained.
 func TestKernelRemembered(t *testing.T) {
 	const rules = `
 table ip kube-proxy {

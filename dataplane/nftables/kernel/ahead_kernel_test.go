@@ -35,7 +35,7 @@ func asks() (kernel.WriterConfig, map[uint16]int) {
 	}}, asked
 }
 
-// TestReadAhead: what was read ahead counts as long as no transaction has landed since, on any table.
+// TestReadAhead: a read-ahead counts as long as no transaction landed since, on any table.
 func TestReadAhead(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.fill(20, 3)
@@ -82,7 +82,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// TestReadAhead_Nothing: reading ahead of nothing. Without a table there is nothing to read, and nothing is there.
+// TestReadAhead_Nothing: without a table, reading ahead and reading return nothing and ask for no elements.
 func TestReadAhead_Nothing(t *testing.T) {
 	config, asked := asks()
 	w := newWorld(t, service.IPv4, config)
@@ -92,8 +92,7 @@ func TestReadAhead_Nothing(t *testing.T) {
 	}
 }
 
-// TestRead_AllocatesByPiece: reading allocates by piece. Reading allocates for each piece of a list that the
-// kernel sends, not for each element.
+// TestRead_AllocatesByPiece: reading allocates for each piece of a list that the kernel sends, not for each element.
 func TestRead_AllocatesByPiece(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	read := func(services int) (objects int, allocated float64) {

@@ -144,8 +144,8 @@ func TestBalancing_NodesAgreeOnEndpoint(t *testing.T) {
 	}
 }
 
-// TestBalancing_ConnectionHashSpreadsClient: connection hash spreads a client. The port counts as well, as package
-// slots predicts.
+// TestBalancing_ConnectionHashSpreadsClient: the connection hash spreads the connections of one client by their ports,
+// as package slots predicts.
 func TestBalancing_ConnectionHashSpreadsClient(t *testing.T) {
 	b := newBackends(t, 7)
 	b.balanced(service.ConnectionHash)
@@ -165,7 +165,7 @@ func TestBalancing_ConnectionHashSpreadsClient(t *testing.T) {
 	}
 }
 
-// TestBalancing_HashesOverIPv6: hashes over IPv6. Keys of 16 and 20 bytes hash as package slots predicts.
+// TestBalancing_HashesOverIPv6: IPv6 keys of 16 and 20 bytes hash as package slots predicts.
 func TestBalancing_HashesOverIPv6(t *testing.T) {
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
 		w := newWorld(t, service.IPv6, kernel.WriterConfig{})
@@ -212,8 +212,8 @@ func TestBalancing_HashesOverIPv6(t *testing.T) {
 	}
 }
 
-// TestBalancing_RoundRobinTakesTurns: round robin takes turns, also while another Service has connections in
-// between.
+// TestBalancing_RoundRobinTakesTurns: round robin selects the endpoints one after the other, also while another Service
+// has connections in between.
 func TestBalancing_RoundRobinTakesTurns(t *testing.T) {
 	b := newBackends(t, 5)
 	other := plain(2, 5, 0)
@@ -245,10 +245,9 @@ func TestBalancing_RoundRobinTakesTurns(t *testing.T) {
 	}
 }
 
-// TestBalancing_NewAlgorithmLosesNothing: another algorithm loses nothing changes the algorithm and the weights of
-// a Service that clients use. Lookups in maps use the generation of their instant, so a packet whose evaluation
-// meets the change can miss the old elements in the old chain. It is rejected, and never sent untranslated: at
-// most one datagram per change, since one client sends.
+// TestBalancing_NewAlgorithmLosesNothing: changes of the algorithm and the weights of a used Service reject at most one
+// datagram each, and never send one untranslated. Lookups in maps use the generation of their instant, so a packet
+// whose evaluation meets the change can miss the old elements in the old chain.
 func TestBalancing_NewAlgorithmLosesNothing(t *testing.T) {
 	b := newBackends(t, 9)
 	b.balanced(service.ConnectionHash)
@@ -296,8 +295,7 @@ func (b *backends) meets(from []netip.AddrPort) {
 	})
 }
 
-// TestBalancing_TextAndWriterAgree: balanced text and writer agree is TestTextAndWriter_Agree for each algorithm,
-// on all kinds of frontends.
+// TestBalancing_TextAndWriterAgree is TestTextAndWriter_Agree for each algorithm, on all kinds of frontends.
 func TestBalancing_TextAndWriterAgree(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		for _, name := range service.Balancings() {
@@ -323,7 +321,7 @@ func TestBalancing_TextAndWriterAgree(t *testing.T) {
 	}
 }
 
-// BenchmarkNewConnection measures what the first datagram of a client costs by each algorithm.
+// BenchmarkNewConnection measures the cost of a client's first datagram for each algorithm.
 func BenchmarkNewConnection(b *testing.B) {
 	from := sources(1 << 20)
 	for by, name := range service.Balancings() {

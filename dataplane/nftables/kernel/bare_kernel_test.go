@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelDrift_NoServiceWorks: kernel no Service works. A family without its base chains of type nat, its first
-// chain or its frontends is said to have no rules, even if other objects are left.
+// TestKernelDrift_NoServiceWorks: a reading reports a family without its NAT base chains, its first chain or its
+// frontends as one without rules, even if other objects are left.
 func TestKernelDrift_NoServiceWorks(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for _, c := range []struct {

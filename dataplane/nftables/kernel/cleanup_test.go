@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestRetireTable_TwoSteps: a table goes in two steps. First its rules, then the rest. In one step, 15 of 3.5
-// million first packets failed while a table went 958 times and another backend served.
+// TestRetireTable_TwoSteps: a table is removed in two steps, first its rules, then the rest. In one step, 15 of 3.5
+// million first packets failed while a table was removed 958 times and another backend served.
 func TestRetireTable_TwoSteps(t *testing.T) {
 	r := &Recorder{}
 	removed, err := retireTable(r, &rules.Headers[service.IPv4])

@@ -58,8 +58,8 @@ func slotShares(endpoints []service.Endpoint) []float64 {
 	return shares
 }
 
-// TestDistribution: connections reach the endpoints as often as the algorithm says, by a χ² test. Tables of 17 have
-// empty slots.
+// TestDistribution: connections reach the endpoints as often as the algorithm specifies, by a χ² test. Tables of 17
+// have empty slots.
 func TestDistribution(t *testing.T) {
 	for _, c := range []struct {
 		by        service.Balancing
@@ -83,8 +83,8 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// TestDistribution_ByWeight: distribution by weight. With the weights 1, 3 and 6, shares pass a χ² test, and are
-// exact in turn. Of a million connections, each share is exact to 1 %, and with a hash to 2 %.
+// TestDistribution_ByWeight: with the weights 1, 3 and 6, shares pass a χ² test, and are exact for round robin. Of a
+// million connections, each share is exact to 1 %, and with a hash to 2 %.
 func TestDistribution_ByWeight(t *testing.T) {
 	weights := []float64{1, 3, 6}
 	for _, by := range []service.Balancing{service.Random, service.RoundRobin, service.LeastConnections, service.ConnectionHash} {

@@ -76,9 +76,9 @@ func openSmall() (kernel.Socket, error) {
 // Room is for kernel.Socket.
 func (small) Room() int { return smallBytes }
 
-// TestWriter_AnswersDoNotFit: answers that do not fit. The kernel drops most of the answers to a rejected
-// transaction for lack of room. The rejection is known nevertheless, and the next request does not take the
-// answers for its own. (Once a table was taken for absent, and its rules written twice.)
+// TestWriter_AnswersDoNotFit: a rejection is known although the kernel drops most of its answers for lack of room, and
+// the next request does not take these answers for its own. (Once a table was taken for absent, and its rules were
+// written twice.)
 func TestWriter_AnswersDoNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.restart(kernel.WriterConfig{Open: openNarrow})
@@ -117,9 +117,9 @@ func unheardOf(n int) dataplane.Object {
 	}
 }
 
-// TestWriter_ServiceDoesNotFit: a Service that does not fit. A Service with more elements than fit into one
-// transaction is rejected by name. (In a user namespace that is some thousand endpoints. Once the write was
-// retried for ever, and what followed the Service in the batch never landed.)
+// TestWriter_ServiceDoesNotFit: a Service with more elements than fit into one transaction is rejected by name. (In a
+// user namespace that is some thousand endpoints. Once the write was retried forever, and later Services of the batch
+// never landed.)
 func TestWriter_ServiceDoesNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.restart(kernel.WriterConfig{Open: openSmall})
@@ -170,9 +170,9 @@ type interruption struct {
 	busy bool
 }
 
-// TestWriter_InterruptedBatchCertainty: what is certain of an interrupted batch. A batch of several transactions
-// ends after some of them, for lack of time or memory, with or without another program's changes in between. What
-// the receipt calls certain is what the kernel holds, and after the next batch all is well.
+// TestWriter_InterruptedBatchCertainty: if a batch ends after some of its transactions, for lack of time or memory,
+// what the receipt calls certain is what the kernel has, even if another program changed the table in between. After
+// the next batch the kernel has what is wanted.
 func TestWriter_InterruptedBatchCertainty(t *testing.T) {
 	// In the order of names, one of the first Services is written, and one of the last
 	// has not been removed.
@@ -296,9 +296,8 @@ func checkCertain(t testing.TB, batch *dataplane.Batch, receipt dataplane.Receip
 	}
 }
 
-// TestWriter_TableRazedBlamesNoService: a table razed between transactions is nobodys fault. What the first
-// transactions of a batch made is gone when the next one builds on it, wherever that happens. (Once a Service with
-// affinity was quarantined, whose elements are in a map that the same batch makes.)
+// TestWriter_TableRazedBlamesNoService: if the table is deleted between two transactions of a batch, no Service is a
+// suspect. (Once a Service with affinity was quarantined, whose elements are in a map that the same batch creates.)
 func TestWriter_TableRazedBlamesNoService(t *testing.T) {
 	for direction, present := range map[string]bool{"added": false, "removed": true} {
 		t.Run(direction, func(t *testing.T) {

@@ -81,9 +81,8 @@ func heardOf(f *testing.F, view *service.View, facts *service.NodeFacts) answers
 	return r.heard
 }
 
-// FuzzRead reads any bytes as what the kernel says about the table. Reading is a function of
-// them and of a bounded size, a reader's line holds nothing that moves a terminal's cursor,
-// and whatever was found can be removed.
+// FuzzRead reads any bytes as the kernel's description of the table. Reading is a function of them and limited in size,
+// its text contains nothing that moves a terminal's cursor, and every object found can be removed.
 func FuzzRead(f *testing.F) {
 	facts := &service.NodeFacts{Name: "n1"}
 	facts.NodePorts[service.IPv4].All = true

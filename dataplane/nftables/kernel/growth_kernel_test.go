@@ -24,9 +24,8 @@ func affine(n int) *service.View {
 	return view
 }
 
-// TestWriter_ChangeSizeAmongManyServices: a change is as large among many Services. What a change of one Service
-// sends to the kernel does not depend on how many others there are, and it asks nothing. nft makes the same table
-// from the statements.
+// TestWriter_ChangeSizeAmongManyServices: a change of one Service sends the same amount for any number of Services, and
+// reads nothing. nft creates the same table from the statements.
 func TestWriter_ChangeSizeAmongManyServices(t *testing.T) {
 	sent := func(services int) (w *world, first, then string) {
 		var r kernel.Recorder
@@ -77,8 +76,8 @@ func TestWriter_ChangeSizeAmongManyServices(t *testing.T) {
 	compare(t, loaded.read(), w.read(), "what nft changed")
 }
 
-// TestWriter_SharedSetsFoundFirst: shared sets are found first. The kernel looks a set up by walking a list, so
-// what it walks for an element of a shared set must not grow with the sets of single Services.
+// TestWriter_SharedSetsFoundFirst: shared sets come before the sets of single Services in the kernel's list. The kernel
+// walks this list for each lookup, which must not take longer with more Services.
 func TestWriter_SharedSetsFoundFirst(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 40 {

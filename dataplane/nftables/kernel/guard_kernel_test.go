@@ -85,8 +85,8 @@ func (w *guardWorld) elements() []service.Frontend {
 	}
 }
 
-// TestKernelGuard_ReadsWhatItWrote: kernel guard reads what it wrote. Elements come, go, and are found by another
-// process. Asking twice is as asking once. Opening and cleaning up change nothing else.
+// TestKernelGuard_ReadsWhatItWrote: a guard reads back its elements, also in another process. Additions and removals
+// can be repeated, and opening and cleaning up change nothing else.
 func TestKernelGuard_ReadsWhatItWrote(t *testing.T) {
 	eachGuard(t, func(w *guardWorld) {
 		if tables := w.nft("list", "ruleset"); tables != "" {
@@ -116,8 +116,8 @@ func TestKernelGuard_ReadsWhatItWrote(t *testing.T) {
 	})
 }
 
-// TestKernelGuard_ReturnsAfterForeignChange: kernel guard returns. A table that another program has changed reads
-// as empty, is announced, and the next change puts it right without touching its other elements.
+// TestKernelGuard_ReturnsAfterForeignChange: a guard table that another program changed reads as empty and is
+// announced. The next change restores it without touching its other elements.
 func TestKernelGuard_ReturnsAfterForeignChange(t *testing.T) {
 	for name, damage := range map[string][]string{
 		"rules flushed": {"flush", "chain", "FAMILY", "sluice-guard", "input"},
@@ -154,7 +154,7 @@ func TestKernelGuard_ReturnsAfterForeignChange(t *testing.T) {
 	}
 }
 
-// TestKernelGuard_ManyElements: kernel guard takes many elements. More than one transaction of them.
+// TestKernelGuard_ManyElements: a guard adds and removes more elements than fit into one transaction.
 func TestKernelGuard_ManyElements(t *testing.T) {
 	const many = 5000
 	eachGuard(t, func(w *guardWorld) {

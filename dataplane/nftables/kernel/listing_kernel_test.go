@@ -169,9 +169,9 @@ func distinct(objects []dataplane.Object) []dataplane.Object {
 	return slices.CompactFunc(objects, func(a, b dataplane.Object) bool { return a.ID == b.ID })
 }
 
-// TestNFT_EveryReleaseListsAndLoads: every release lists and loads. Users can list whatever the writer writes with
-// their nft, as a whole and each set, map and chain by its name. nft makes the same table from what Text prints of
-// the objects, from its own listing, and from the statements of the writer's transaction.
+// TestNFT_EveryReleaseListsAndLoads: each release of nft lists everything that the writer writes, as a whole and each
+// set, map and chain by its name. nft creates the same table from the text of the objects, from its own listing, and
+// from the statements of the transaction.
 func TestNFT_EveryReleaseListsAndLoads(t *testing.T) {
 	for name, program := range releases(t) {
 		for _, family := range service.Families {
@@ -193,8 +193,8 @@ func TestNFT_EveryReleaseListsAndLoads(t *testing.T) {
 	}
 }
 
-// TestNFT_ReleaseOfNodeLists: the nodes nft lists. Whatever release of nft a node has can list the table, and so
-// any other program's table beside it (hack/test-kernels; 0.9.8 cannot print all of it as JSON).
+// TestNFT_ReleaseOfNodeLists: the node's nft lists the table, so it can also list tables of other programs.
+// hack/test-kernels runs this with many releases; 0.9.8 cannot print all of it as JSON.
 func TestNFT_ReleaseOfNodeLists(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {

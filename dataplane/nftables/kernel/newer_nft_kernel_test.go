@@ -42,8 +42,7 @@ func (w *world) crashes(what, program string, args ...string) {
 	}
 }
 
-// TestNFT_CrashesOnEachForeignTable: nft crashes on each foreign table. Nft 1.0.6 does if a newer nft has written
-// one of them.
+// TestNFT_CrashesOnEachForeignTable: nft 1.0.6 crashes on each of the foreign tables if a newer nft wrote it.
 func TestNFT_CrashesOnEachForeignTable(t *testing.T) {
 	testenv.OnlyInAll(t)
 	newer := releases(t)["newer release"]
@@ -64,9 +63,8 @@ func TestNFT_CrashesOnEachForeignTable(t *testing.T) {
 	}
 }
 
-// TestKernelWriter_TablesOfOtherNFTs: kernel tables of other NF ts. The writer runs no nft. With tables that two
-// releases of nft wrote, and that end one of them, it starts, writes, audits and starts again, and the tables stay
-// as they are.
+// TestKernelWriter_TablesOfOtherNFTs: the writer, which runs no nft, starts, writes, audits and starts again next to
+// tables that two releases of nft wrote and that crash one of them. These tables do not change.
 func TestKernelWriter_TablesOfOtherNFTs(t *testing.T) {
 	testenv.OnlyInAll(t)
 	newer := releases(t)["newer release"]

@@ -88,8 +88,8 @@ func devicesOf(w *world) string {
 	return found[1]
 }
 
-// TestOffload_FollowsDevices: offload follows devices. Devices come, go, come again under the same name, and
-// vanish before they are added.
+// TestOffload_FollowsDevices: the offload follows devices that are added, removed, added again under the same name, and
+// removed before they are hooked.
 func TestOffload_FollowsDevices(t *testing.T) {
 	w, o := newOffload(t)
 	if o == nil {
@@ -138,8 +138,8 @@ func TestOffload_FollowsDevices(t *testing.T) {
 	follow(1, "pod7", many[8])
 }
 
-// TestOffload_BelongsToItsProcess: offload belongs to its process. Others cannot change the table, a second
-// process waits, and nothing stays behind.
+// TestOffload_BelongsToItsProcess: other processes cannot change the offload table, a second owner is rejected, and
+// nothing remains after Close.
 func TestOffload_BelongsToItsProcess(t *testing.T) {
 	w, o := newOffload(t)
 	if o == nil {

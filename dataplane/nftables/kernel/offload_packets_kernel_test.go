@@ -99,8 +99,8 @@ func (n *offloadNet) connect() *netnstest.Session {
 	return s
 }
 
-// TestOffload_ConnectionsGoOn: offloaded connections go on with the table and without it, while the devices
-// change, and until a new policy would have stopped them. UDP is not offloaded.
+// TestOffload_ConnectionsGoOn: offloaded connections continue with the table and without it, while devices change, and
+// even if a new policy would stop them. UDP is not offloaded.
 func TestOffload_ConnectionsGoOn(t *testing.T) {
 	if _, o := newOffload(t); o == nil {
 		return

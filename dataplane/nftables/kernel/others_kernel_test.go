@@ -87,10 +87,9 @@ func torn(objects []dataplane.Object) (pairs, single int) {
 	return pairs, single
 }
 
-// TestRead_IsOneMoment: a reading is one moment. While another program changes elements of our sets, between any
-// two questions of a reading, it either returns a state that the table was in, or an error. (The kernel reports
-// that a list of chains was interrupted, but never a list of elements. Once every reading mixed moments and was
-// believed.)
+// TestRead_IsOneMoment: while another program changes elements of our sets between any two queries of a reading, the
+// reading returns a state that the table was in, or an error. (The kernel reports that a list of chains was
+// interrupted, but never a list of elements. Once every reading mixed moments and was accepted.)
 func TestRead_IsOneMoment(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
@@ -142,10 +141,10 @@ func (m meddling) Ask(ctx context.Context, kind uint16, family uint8, all bool, 
 	})
 }
 
-// TestRead_OtherFamilyDoesNotInterrupt: the other family does not interrupt a list. The kernel reports a list of
-// chains or rules as interrupted by a change of any table. (Once, nothing was repaired while the other family's
-// rules changed all the time, because each reading was interrupted.) A transaction in a table of our family
-// interrupts: the list of chains is that of all its tables.
+// TestRead_OtherFamilyDoesNotInterrupt: a transaction in the other family does not interrupt a reading, although the
+// kernel reports lists of chains and rules as interrupted by a change of any table. (Once, nothing was repaired while
+// the other family's rules changed all the time.) A transaction in a table of our family interrupts, because the list
+// of chains includes all its tables.
 func TestRead_OtherFamilyDoesNotInterrupt(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 300 {
@@ -190,9 +189,8 @@ func changeOther(t *testing.T, socket *wire.Socket, family uint8) {
 	}
 }
 
-// TestRead_OthersTablesDoNotInterrupt: others tables do not interrupt. A program that changes its own table all
-// the time (or the other family's writes) makes the generation grow during every reading, but does not prevent
-// reading our table.
+// TestRead_OthersTablesDoNotInterrupt: a program that changes its own table all the time increases the generation
+// during every reading, but does not prevent reading our table.
 func TestRead_OthersTablesDoNotInterrupt(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
@@ -213,9 +211,9 @@ func TestRead_OthersTablesDoNotInterrupt(t *testing.T) {
 	}
 }
 
-// TestWatch_TransactionInBothFamilies: one transaction in both families is heard by both. The kernel announces the
-// changes of one transaction to several families in the same datagrams. (Once an IPv6 Service was missing for half
-// a minute after a script had deleted something of both families.)
+// TestWatch_TransactionInBothFamilies: both families' watches report a foreign transaction that changes both families.
+// The kernel announces its changes in the same datagrams. (Once an IPv6 Service was missing for half a minute after a
+// script had deleted something of both families.)
 func TestWatch_TransactionInBothFamilies(t *testing.T) {
 	ipv4 := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	ipv6 := newWorld(t, service.IPv6, kernel.WriterConfig{})
@@ -273,9 +271,9 @@ func drain(channels ...chan time.Time) {
 	}
 }
 
-// TestWatch_LittleMemory: listening with little memory. Linux before 6.7 grants a socket's filter a sixth of the
-// memory of today. That was too little for ours, so that Watch failed and other programs' changes waited for the
-// audit. With still less memory, the filter is simpler.
+// TestWatch_LittleMemory: Watch works with the memory that Linux before 6.7 grants a socket's filter, a sixth of
+// today's. With even less memory, the filter is simpler. (Once Watch failed, and other programs' changes waited for the
+// audit.)
 func TestWatch_LittleMemory(t *testing.T) {
 	const old, little = "20480", "1024"
 	for _, granted := range []string{old, little} {

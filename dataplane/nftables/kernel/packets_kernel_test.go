@@ -133,8 +133,8 @@ func (b *backends) sticky(seconds int) *service.PortView {
 	return port
 }
 
-// TestAffinity_SurvivesOtherChanges: affinity survives the changes of others. Clients keep their endpoint while
-// others come and go, and another timeout is not another choice.
+// TestAffinity_SurvivesOtherChanges: clients keep their endpoint while other endpoints are added and removed, and after
+// a change of the timeout.
 func TestAffinity_SurvivesOtherChanges(t *testing.T) {
 	b := newBackends(t, 8)
 	port := b.sticky(600)
@@ -183,8 +183,8 @@ func TestAffinity_LastsForTimeout(t *testing.T) {
 	}
 }
 
-// TestAffinity_MoreClientsThanRemembered: more clients than are remembered, of one list or on the node: they are
-// served, without affinity.
+// TestAffinity_MoreClientsThanRemembered: clients beyond the remembered number, of one list or on the node, are served
+// without affinity.
 func TestAffinity_MoreClientsThanRemembered(t *testing.T) {
 	for name, kind := range map[string]string{"of a list": "map clients-", "on the node": "set remembered-"} {
 		t.Run(name, func(t *testing.T) {
@@ -218,9 +218,8 @@ func TestAffinity_MoreClientsThanRemembered(t *testing.T) {
 	}
 }
 
-// TestAffinity_NodeMemoryCoversEveryList: the nodes memory covers every list. What any map holds of a client, the
-// node's memory holds of the client and its frontend, for as long. So the size of the one bounds the sum of the
-// others.
+// TestAffinity_NodeMemoryCoversEveryList: the node's memory contains each client of a map with its frontend, for as
+// long as the map does. So its size limits the sum of all maps.
 func TestAffinity_NodeMemoryCoversEveryList(t *testing.T) {
 	b := newBackends(t, 4)
 	b.sticky(600)
@@ -241,7 +240,7 @@ func TestAffinity_NodeMemoryCoversEveryList(t *testing.T) {
 	}
 }
 
-// TestWriter_RemovedEndpointGetsNothing: a removed endpoint gets nothing after the commit that removed it.
+// TestWriter_RemovedEndpointGetsNothing: a removed endpoint gets no connection after the commit that removed it.
 func TestWriter_RemovedEndpointGetsNothing(t *testing.T) {
 	b := newBackends(t, 10)
 	port := &b.view.Ports[service.IPv4][0]

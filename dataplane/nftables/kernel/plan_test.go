@@ -80,8 +80,8 @@ func rulesBody(base string) string {
 	return string(c.Encode())
 }
 
-// TestPlan_TransactionOrder: order of a transaction. Containers, contents, references, and what goes follows what
-// refers to it.
+// TestPlan_TransactionOrder: a transaction adds containers, then contents, then references, and deletes an object after
+// the objects that refer to it.
 func TestPlan_TransactionOrder(t *testing.T) {
 	gone, fresh, shared := render.SetName("slots")+"-gone", render.SetName("live")+"-new", render.SetName("no-local-endpoints")
 	checkPlan(t, []dataplane.Change{
@@ -118,7 +118,7 @@ func TestPlan_TransactionOrder(t *testing.T) {
 `)
 }
 
-// TestPlan_StagesOfLargeBatch: stages of a large batch divides as far as possible.
+// TestPlan_StagesOfLargeBatch: a large batch is divided as far as possible, with complete Services in each transaction.
 func TestPlan_StagesOfLargeBatch(t *testing.T) {
 	dns := service.Key{Namespace: "kube-system", Name: "kube-dns"}
 	services := []dataplane.Change{
@@ -152,8 +152,8 @@ func TestPlan_StagesOfLargeBatch(t *testing.T) {
 `)
 }
 
-// TestPlan_StagesOfUpgrade: stages of an upgrade divides a batch that replaces another release's maps, chains and
-// rules: packets meet the old ones until the new ones are complete.
+// TestPlan_StagesOfUpgrade: a batch that replaces another release's maps, chains and rules is divided so that packets
+// meet the old ones until the new ones are complete.
 func TestPlan_StagesOfUpgrade(t *testing.T) {
 	other, old := rulesBody("")+"\x00", render.SetName("slots")+"-old"
 	checkPlan(t, []dataplane.Change{
@@ -187,8 +187,8 @@ func TestPlan_StagesOfUpgrade(t *testing.T) {
 `)
 }
 
-// TestPlan_EmptiedChainFilledFirst: an emptied chain is filled first. An interrupted removal left a class chain
-// without rules.
+// TestPlan_EmptiedChainFilledFirst: a chain that an interrupted removal left without rules is filled before an element
+// leads to it.
 func TestPlan_EmptiedChainFilledFirst(t *testing.T) {
 	class := change("chain", "class", someone, "", rulesBody(""))
 	class.Before = &dataplane.Object{ID: class.ID}
@@ -199,7 +199,7 @@ func TestPlan_EmptiedChainFilledFirst(t *testing.T) {
 `)
 }
 
-// TestPlan_NothingToDo: nothing to do is no transaction.
+// TestPlan_NothingToDo: a batch without differences is no transaction.
 func TestPlan_NothingToDo(t *testing.T) {
 	same := []dataplane.Change{change(inSlots, slot(1), someone, dataBody(1), dataBody(1))}
 	if p := newPlan(&rules.Headers[service.IPv4], same, 1); len(p.parts) != 0 {
@@ -207,8 +207,7 @@ func TestPlan_NothingToDo(t *testing.T) {
 	}
 }
 
-// TestPlan_ElementsShareMessages: elements share messages. Many elements need few messages, each below what an
-// attribute can hold.
+// TestPlan_ElementsShareMessages: many elements take few messages, none larger than an attribute can be.
 func TestPlan_ElementsShareMessages(t *testing.T) {
 	var changes []dataplane.Change
 	for i := range 5000 {
@@ -220,8 +219,8 @@ func TestPlan_ElementsShareMessages(t *testing.T) {
 	}
 }
 
-// TestPlan_CertainWhenDivided: certain of a divided plan. After any number of transactions, what landed and what
-// has not begun is certain, and what is half done is not.
+// TestPlan_CertainWhenDivided: after any number of transactions of a divided plan, changes that landed or did not begin
+// are certain, and half-done ones are not.
 func TestPlan_CertainWhenDivided(t *testing.T) {
 	changes := []dataplane.Change{
 		change(render.ContainerChain, "services", service.Node, "", rulesBody("")),
@@ -263,9 +262,9 @@ func TestPlan_CertainWhenDivided(t *testing.T) {
 	}
 }
 
-// TestPlan_DividedRemovalsGoWithService: removals of a divided batch go with their Service. One transaction
-// removes what a Service loses before it adds what it gets, and Services that lose something come first. (Once
-// removals went last, and the kernel rejected a changed source range while the old one existed.)
+// TestPlan_DividedRemovalsGoWithService: in a divided batch, one transaction removes a Service's old elements before it
+// adds the new ones, and Services with removals come first. (Once removals came last, and the kernel rejected a changed
+// source range while the old one existed.)
 func TestPlan_DividedRemovalsGoWithService(t *testing.T) {
 	checkPlan(t, []dataplane.Change{
 		change("chain", "old", someone, rulesBody(""), ""),
@@ -286,8 +285,8 @@ func TestPlan_DividedRemovalsGoWithService(t *testing.T) {
 `)
 }
 
-// TestPlan_LeftoversGoInOrder: what is left goes in order. Nobody is cut off, and nobody let in, between the
-// transactions that remove what a former process has left, and no frontend leads to an emptied chain.
+// TestPlan_LeftoversGoInOrder: leftovers of a previous process are removed in an order that cuts off no client, admits
+// none, and lets no frontend lead to an emptied chain.
 func TestPlan_LeftoversGoInOrder(t *testing.T) {
 	const frontend = "\x0a\x00\x00\x01\x06\x00\x00\x00\x00\x50\x00\x00"
 	checkPlan(t, []dataplane.Change{
@@ -304,8 +303,8 @@ func TestPlan_LeftoversGoInOrder(t *testing.T) {
 `)
 }
 
-// TestPlan_ElementsCertainToGoWithSet: elements are certain to go with their set. Their own steps, which do
-// nothing, may be in another transaction than the deletion of the set.
+// TestPlan_ElementsCertainToGoWithSet: elements of a deleted set are certain exactly when the set is. Their own steps,
+// which do nothing, may be in another transaction.
 func TestPlan_ElementsCertainToGoWithSet(t *testing.T) {
 	changes := []dataplane.Change{change("set", "picks-x", someone, "x", "")}
 	for n := range 60 {

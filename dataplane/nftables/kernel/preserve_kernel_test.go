@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestPreserveConnections_DecidesNothing: preserve table decides nothing. PreserveConnections adds base chains
-// without a verdict, a second call changes nothing, Cleanup leaves the chains, and StopPreserving removes them. A
-// test of the whole proxy checks that connections continue.
+// TestPreserveConnections_DecidesNothing: PreserveConnections adds base chains without a verdict, a second call changes
+// nothing, Cleanup leaves the chains, and StopPreserving removes them. A test of the whole proxy checks that
+// connections continue.
 func TestPreserveConnections_DecidesNothing(t *testing.T) {
 	node := netnstest.New(t, "node")
 	list := func() string {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestProbe_ThisKernelHasAllFeatures: this kernel has all that is needed.
+// TestProbe_ThisKernelHasAllFeatures: this kernel has all needed features, and the probe leaves nothing.
 func TestProbe_ThisKernelHasAllFeatures(t *testing.T) {
 	for _, family := range service.Families {
 		w := newWorld(t, family, kernel.WriterConfig{})
@@ -34,7 +34,7 @@ func TestProbe_ThisKernelHasAllFeatures(t *testing.T) {
 	}
 }
 
-// TestCleanup_RemovesTableOnly: cleanup removes the table and nothing else.
+// TestCleanup_RemovesTableOnly: Cleanup removes our table and nothing else.
 func TestCleanup_RemovesTableOnly(t *testing.T) {
 	for _, family := range service.Families {
 		w := newWorld(t, family, kernel.WriterConfig{})
@@ -52,7 +52,7 @@ func TestCleanup_RemovesTableOnly(t *testing.T) {
 	}
 }
 
-// TestMissingError_SaysWhatIsNeeded: a missing feature says what is needed.
+// TestMissingError_SaysWhatIsNeeded: a MissingError names the feature and the required kernel.
 func TestMissingError_SaysWhatIsNeeded(t *testing.T) {
 	err := error(&kernel.MissingError{Family: service.IPv6, Feature: "numgen", Need: "Linux 4.9", Err: unix.ENOENT})
 	const want = "nftables is not usable for IPv6: missing kernel feature numgen (requires Linux 4.9): no such file or directory"
@@ -61,8 +61,8 @@ func TestMissingError_SaysWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestProbe_LeftoverOfKilledProbe: what a killed probe leaves. The next probe and a clean-up remove the table that
-// a probe has between two of its transactions.
+// TestProbe_LeftoverOfKilledProbe: the next probe and a cleanup remove the table that a killed probe left between two
+// transactions.
 func TestProbe_LeftoverOfKilledProbe(t *testing.T) {
 	const left = `table %[1]s sluice-probe {
 	map probe-map { type inet_proto . inet_service : verdict; elements = { tcp . 1 : goto probe-target }; }

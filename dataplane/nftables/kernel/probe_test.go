@@ -17,8 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestProbe_ImpossibleFeature: trying what no kernel can. The kernel rejects a missing feature, and nothing is
-// left.
+// TestProbe_ImpossibleFeature: the kernel rejects an unknown feature, and the probe leaves nothing.
 func TestProbe_ImpossibleFeature(t *testing.T) {
 	node := netnstest.New(t, "node")
 	err := node.Do(func() error {
@@ -43,8 +42,8 @@ func TestProbe_ImpossibleFeature(t *testing.T) {
 	}
 }
 
-// TestKernelProbe_WithoutNetfilter: kernel without netfilter. A kernel without such a socket lacks something. It
-// is not a failure that may pass.
+// TestKernelProbe_WithoutNetfilter: a kernel without netfilter sockets is reported as a missing feature, and a lack of
+// file descriptors, which may pass, is not.
 func TestKernelProbe_WithoutNetfilter(t *testing.T) {
 	lacking := fmt.Errorf("open a netlink socket: %w", unix.EPROTONOSUPPORT)
 	err := Probe(service.IPv6, func(func() error) error { return lacking })
@@ -74,8 +73,8 @@ func (s *without) Commit(*wire.Transaction) ([]*wire.Rejection, error) {
 	return []*wire.Rejection{{Errno: s.errno}}, nil
 }
 
-// TestProbe_WithoutTablesSaysOneLine: without tables one line says it. The other features would be missing too.
-// Without one of these, each is named.
+// TestProbe_WithoutTablesSaysOneLine: a kernel without nf_tables is reported in one line, and otherwise each missing
+// feature is named.
 func TestProbe_WithoutTablesSaysOneLine(t *testing.T) {
 	for _, family := range service.Families {
 		features := render.Features(family)
@@ -101,8 +100,7 @@ func TestProbe_WithoutTablesSaysOneLine(t *testing.T) {
 	}
 }
 
-// TestProbe_HashingIsSeparate: hashing is a separate feature. A kernel without it has all that other Services
-// need.
+// TestProbe_HashingIsSeparate: hashing is no required feature. A kernel without it has all that other Services need.
 func TestProbe_HashingIsSeparate(t *testing.T) {
 	for _, family := range service.Families {
 		for _, f := range render.Features(family) {

@@ -36,8 +36,8 @@ func changing(n, state int) *service.View {
 	return view
 }
 
-// TestWriter_RemovedObjectsAreReleased: whatever goes is released removes every kind of object and adds it again,
-// in one transaction and in many, on whichever kernel runs the test.
+// TestWriter_RemovedObjectsAreReleased: the kernel accepts the removal and new addition of every kind of object, in one
+// transaction and in many.
 func TestWriter_RemovedObjectsAreReleased(t *testing.T) {
 	const services, states = 40, 5
 	for name, config := range map[string]kernel.WriterConfig{

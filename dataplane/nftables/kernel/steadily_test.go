@@ -48,8 +48,7 @@ func (k *rehashing) Ask(_ context.Context, kind uint16, family uint8, _ bool, _ 
 	return nil
 }
 
-// TestRead_RetriesListWithRepetition: a list with a repetition is read again, as often as any reading that is
-// interrupted.
+// TestRead_RetriesListWithRepetition: a list with a repeated element is read again, as often as an interrupted reading.
 func TestRead_RetriesListWithRepetition(t *testing.T) {
 	for during, complete := range map[int]bool{0: true, 1: true, readAttempts - 1: true, readAttempts: false} {
 		k := &rehashing{during: during}
@@ -61,7 +60,7 @@ func TestRead_RetriesListWithRepetition(t *testing.T) {
 	}
 }
 
-// TestSteadily: an error of another kind, and the end of the context, end the attempts.
+// TestSteadily: another error and the end of the context end the attempts.
 func TestSteadily(t *testing.T) {
 	other := errors.New("another error")
 	ended, end := context.WithCancel(t.Context())

@@ -24,7 +24,7 @@ func recorded(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestTakeover_FromKubeProxy starts with kube-proxy's rules: they go, but stay applied until ours are complete.
+// TestTakeover_FromKubeProxy: the first write removes kube-proxy's rules, which stay applied until ours are complete.
 func TestTakeover_FromKubeProxy(t *testing.T) {
 	for name, bytesMax := range map[string]int{"in one transaction": 0, "in several": 4 << 10} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +91,8 @@ func renamed(objects []dataplane.Object) []dataplane.Object {
 	return all
 }
 
-// TestTakeover_SetsOfAnotherRelease: sets of another release are exchanged. Sets and maps with other definitions,
-// so other names, stay until ours are complete, and go. In the end the table is as if there had been no other.
+// TestTakeover_SetsOfAnotherRelease: sets and maps of another release, whose different definitions have different
+// names, stay until ours are complete and are then removed. In the end the table is the same as a new one.
 func TestTakeover_SetsOfAnotherRelease(t *testing.T) {
 	const services = 25
 	fill := func(w *world) {
@@ -155,8 +155,8 @@ func checkComplete(t *testing.T, objects, wanted []dataplane.Object) {
 	}
 }
 
-// TestTakeover_ByKubeProxy runs kube-proxy's first transaction over our rules: it lands, and no packet reaches our
-// rules any more.
+// TestTakeover_ByKubeProxy: kube-proxy's first transaction lands on top of our rules, and no packet reaches our rules
+// any more.
 func TestTakeover_ByKubeProxy(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 10 {

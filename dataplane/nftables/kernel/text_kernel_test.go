@@ -42,8 +42,8 @@ func recording(r *kernel.Recorder) kernel.WriterConfig {
 	}}
 }
 
-// TestTextAndWriter_Agree loads the same objects through the writer and through nft, from their text and from that
-// of the writer's transaction, and reads all back.
+// TestTextAndWriter_Agree loads the same objects through the writer and through nft, from their text and from that of
+// the writer's transaction, and reads all of them back.
 func TestTextAndWriter_Agree(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)

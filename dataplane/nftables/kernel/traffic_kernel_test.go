@@ -184,8 +184,8 @@ func (c *counted) serveAll() {
 	c.commit()
 }
 
-// TestTraffic_CountersAreExact: counters tell the truth. Clients that know what they did agree with the counters,
-// while endpoints and frontends are replaced, another process changes the rules, and the writer is another one.
+// TestTraffic_CountersAreExact: the counters agree with clients that count, while endpoints and frontends are replaced,
+// another process changes the rules, and a new writer takes over.
 func TestTraffic_CountersAreExact(t *testing.T) {
 	for _, family := range testenv.Variants(service.IPv4, service.IPv6) {
 		t.Run(family.String(), func(t *testing.T) {
@@ -333,8 +333,7 @@ func (c *counted) restarts(count int) {
 	c.compare("since another process", false)
 }
 
-// TestTraffic_GoneSubjectsDropped: counts end with what they count. What is carried of endpoints and Services that
-// have gone is dropped.
+// TestTraffic_GoneSubjectsDropped: carried counts of removed endpoints and Services are dropped.
 func TestTraffic_GoneSubjectsDropped(t *testing.T) {
 	c := newCounted(t, service.IPv4)
 	c.serveUDP(ordinary, 0, 3, nil)
@@ -362,7 +361,7 @@ func TestTraffic_GoneSubjectsDropped(t *testing.T) {
 	}
 }
 
-// TestTraffic_NoTable: no table no counts. A reading needs no table.
+// TestTraffic_NoTable: without a table, a reading returns no counts and no error.
 func TestTraffic_NoTable(t *testing.T) {
 	w := newWorld(t, service.IPv6, kernel.WriterConfig{})
 	got, err := w.writer.Traffic(context.Background())

@@ -107,9 +107,9 @@ func (x *translators) expect(from *netns.Namespace, to, want string) {
 	}
 }
 
-// TestReject_SparesOtherTranslators: other translators are not rejected. A frontend that we would reject is served
-// by the program that translates it, whichever of the two loaded its rules first. The kernel calls base chains of
-// one priority in the reverse order of registration. (The program that loaded its rules last won.)
+// TestReject_SparesOtherTranslators: a frontend that we would reject is served if another program translates it, in
+// either order of loading. The kernel calls base chains of one priority in the reverse order of registration. (Once the
+// program that loaded its rules last won.)
 func TestReject_SparesOtherTranslators(t *testing.T) {
 	for name, theirsFirst := range map[string]bool{"theirs first": true, "ours first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +132,7 @@ func TestReject_SparesOtherTranslators(t *testing.T) {
 	}
 }
 
-// TestReject_WithoutOtherTranslators: rejections without other translators. Where no other program translates, we
-// reject.
+// TestReject_WithoutOtherTranslators: where no other program translates, we reject or drop what we do not serve.
 func TestReject_WithoutOtherTranslators(t *testing.T) {
 	x := newTranslators(t)
 	x.commit()
@@ -153,10 +152,9 @@ func TestReject_WithoutOtherTranslators(t *testing.T) {
 	}
 }
 
-// TestTranslation_FlowOlderThanRules: a flow older than the rules is not sent elsewhere. The kernel tracks a flow,
-// because of a firewall, and the first chain of type nat comes later. It never translates that flow. So no rule
-// may rewrite its packets' destination, nor reject what a rule serves. (With ClientIP affinity, the datagrams went
-// to the pod, at the port of the frontend.)
+// TestTranslation_FlowOlderThanRules: rules neither rewrite nor reject packets of a flow that the kernel tracked,
+// because of a firewall, before the first NAT chain existed. The kernel never translates that flow. (With ClientIP
+// affinity, the datagrams went to the pod, at the port of the frontend.)
 func TestTranslation_FlowOlderThanRules(t *testing.T) {
 	const port = 9000
 	x := newTranslators(t)
@@ -193,10 +191,9 @@ func TestTranslation_FlowOlderThanRules(t *testing.T) {
 	}
 }
 
-// TestAffinity_NodesOwnEndpoints: affinity of a nodes own endpoints. A host-network endpoint has the address and
-// port of a frontend, and another one the same address. (The packets of a connection to that frontend left the
-// node for an address of 240.0.0.0/4 whenever the first endpoint was chosen: the kernel does not translate what
-// already goes there.)
+// TestAffinity_NodesOwnEndpoints: a frontend with affinity serves two endpoints at the node's address, one of which has
+// the frontend's address and port. (Once packets left the node for an address of 240.0.0.0/4 whenever this endpoint was
+// chosen: the kernel does not translate packets that already have its address.)
 func TestAffinity_NodesOwnEndpoints(t *testing.T) {
 	x := newTranslators(t)
 	nodeIP := netip.MustParseAddr("203.0.113.1")

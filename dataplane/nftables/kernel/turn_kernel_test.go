@@ -40,9 +40,9 @@ func exposed(addresses int) *service.View {
 	return view
 }
 
-// TestTurns_LargeServiceDivided: a large Service is written in turns. First write, change of all endpoints,
-// scaling and last write of a large Service are divided. Each turn writes what others want as a whole, and a
-// bounded number of objects of the large Service. At the end the kernel has what is wanted.
+// TestTurns_LargeServiceDivided: the first write, changes, scaling and the last write of a large Service are divided.
+// Each turn writes all changes of other Services and a limited number of objects of the large one, and in the end the
+// kernel has what is wanted.
 func TestTurns_LargeServiceDivided(t *testing.T) {
 	const most = 200
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TurnObjects: most})
@@ -93,10 +93,9 @@ func TestTurns_LargeServiceDivided(t *testing.T) {
 	turns("last frontends", 5)
 }
 
-// TestTurns_LargeServiceLastInNewTable: a large Service comes after the others into a new table. The first write
-// into an empty kernel, and the one after another program deleted the table, contain the node's rules and the
-// small Services. A large Service follows in turns. Rules of the node that serve a large Service change together
-// with it.
+// TestTurns_LargeServiceLastInNewTable: the first write into an empty kernel or after a foreign deletion of the table
+// contains the node's rules and the small Services, and a large Service follows in turns. Rules of the node that serve
+// a large Service change together with it.
 func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 	const most = 200
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TurnObjects: most})

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestTurns_LargeServicesAlternate: large Services take turns. Two large Services change all the time, as a tenant
-// may do. Neither waits for the other.
+// TestTurns_LargeServicesAlternate: two large Services that change all the time, as a tenant may cause, take turns, and
+// a small Service does not wait.
 func TestTurns_LargeServicesAlternate(t *testing.T) {
 	a, b, small := service.Key{Namespace: "a", Name: "x"}, service.Key{Namespace: "b", Name: "x"}, service.Key{Namespace: "c", Name: "x"}
 	var changes []dataplane.Change
@@ -37,8 +37,8 @@ func TestTurns_LargeServicesAlternate(t *testing.T) {
 	}
 }
 
-// TestTurns_LoserWaitsWithTaker: a small Service that loses a frontend to a large one keeps its chain until the large one
-// has the frontend. In the turn of a large loser, nothing is divided. The kernel does not delete a chain to which a
+// TestTurns_LoserWaitsWithTaker: a small Service that loses a frontend to a large one keeps its chain until the large
+// one has the frontend. In the turn of a large loser, nothing is divided. The kernel does not delete a chain to which a
 // frontend leads.
 func TestTurns_LoserWaitsWithTaker(t *testing.T) {
 	taker, loser, other := service.Key{Namespace: "a", Name: "x"}, service.Key{Namespace: "b", Name: "x"}, service.Key{Namespace: "c", Name: "x"}

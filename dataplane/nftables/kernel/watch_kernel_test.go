@@ -63,8 +63,8 @@ func (w *world) awaitListeners(count int) {
 	testenv.Eventually(w, fmt.Sprintf("%d sockets listen", count), func() bool { return w.listeners() == count })
 }
 
-// TestWatch_BeginsAfterFirstWrites: nobody listens during the first writes. The kernel describes each element of a
-// transaction as soon as anybody listens. Both families write before either listens.
+// TestWatch_BeginsAfterFirstWrites: no watch listens before both families have written. The kernel describes each
+// element of a transaction as soon as a socket listens.
 func TestWatch_BeginsAfterFirstWrites(t *testing.T) {
 	starts := kernel.NewStarts()
 	ipv4 := newWorld(t, service.IPv4, kernel.WriterConfig{})
@@ -98,8 +98,7 @@ func TestWatch_BeginsAfterFirstWrites(t *testing.T) {
 	}
 }
 
-// TestWatch_ForeignProcessHasParents: foreign processes have parents. A process that goes on after its change is
-// found in /proc with its parents.
+// TestWatch_ForeignProcessHasParents: Watch finds a process that continues after its change in /proc, with its parents.
 func TestWatch_ForeignProcessHasParents(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
@@ -160,8 +159,7 @@ func awaitLooks(t *testing.T, looked *atomic.Int32, times int32) {
 	testenv.Eventually(t, fmt.Sprintf("%d looks for a table", times), func() bool { return looked.Load() >= times })
 }
 
-// TestWatch_StrangerDuringFirstWrite: a stranger during the first write is found. What changed before the listener
-// causes an audit.
+// TestWatch_StrangerDuringFirstWrite: a foreign change during the first write, before Watch listens, causes an audit.
 func TestWatch_StrangerDuringFirstWrite(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	parts := 0

@@ -47,7 +47,7 @@ func BenchmarkColdStart(b *testing.B) {
 	}
 }
 
-// BenchmarkRead reads back what a former process wrote, and compares.
+// BenchmarkRead reads back what a previous process wrote, and compares.
 func BenchmarkRead(b *testing.B) {
 	for _, size := range sizes[:2] {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
@@ -74,7 +74,7 @@ func (w *world) fill(services, endpoints int) {
 	}
 }
 
-// BenchmarkChange changes one Service among many: render, account, plan, write.
+// BenchmarkChange changes one Service among many: it renders, accounts, plans and writes.
 func BenchmarkChange(b *testing.B) {
 	for _, size := range sizes {
 		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {

@@ -33,8 +33,8 @@ func broken(objects []dataplane.Object, container string) {
 	}
 }
 
-// TestWriter_OneBadElementAmongMany: one bad element among many. The receipt names the one Service out of a
-// thousand whose element is rejected, and reports every object as absent.
+// TestWriter_OneBadElementAmongMany: the receipt names the one Service of a thousand whose element is rejected, and
+// reports every object as absent.
 func TestWriter_OneBadElementAmongMany(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	w.commit()
@@ -71,8 +71,8 @@ func TestWriter_OneBadElementAmongMany(t *testing.T) {
 	}
 }
 
-// TestWriter_LargeBatchIsDivided: a large batch is divided. Every transaction leaves whole Services, the needed
-// ones first. Nothing of a Service is reachable before all of it.
+// TestWriter_LargeBatchIsDivided: each transaction of a divided batch leaves complete Services, the needed ones first,
+// and no part of a Service is reachable before all of it.
 func TestWriter_LargeBatchIsDivided(t *testing.T) {
 	var reports []int
 	var w *world
@@ -123,8 +123,8 @@ func checkWholeServices(t *testing.T, objects []dataplane.Object, endpoints int)
 	}
 }
 
-// TestWriter_RejectionHalfway: a rejection half way. What landed of a divided batch before the rejection certainly
-// exists, and the rest certainly does not.
+// TestWriter_RejectionHalfway: after a rejection, the transactions of a divided batch that landed are certainly
+// present, and the rest is certainly absent.
 func TestWriter_RejectionHalfway(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{TransactionBytes: 16 << 10})
 	for n := range 400 {
@@ -160,7 +160,8 @@ func TestWriter_RejectionHalfway(t *testing.T) {
 	}
 }
 
-// TestWriter_TimeUpBetweenTransactions: time up between transactions. What did not begin is as it was.
+// TestWriter_TimeUpBetweenTransactions: when time is up between two transactions, the receipt reports the later changes
+// as not made.
 func TestWriter_TimeUpBetweenTransactions(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	outOfTime := errors.New("out of time")
@@ -186,8 +187,8 @@ func TestWriter_TimeUpBetweenTransactions(t *testing.T) {
 	}
 }
 
-// TestWriter_UnsureObjectsAlwaysWritten: unsure objects are written whatever is there. Present, absent or
-// different.
+// TestWriter_UnsureObjectsAlwaysWritten: objects of unknown state are written whether the kernel has them, lacks them
+// or has different ones.
 func TestWriter_UnsureObjectsAlwaysWritten(t *testing.T) {
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
 	for n := range 20 {
@@ -208,8 +209,8 @@ func TestWriter_UnsureObjectsAlwaysWritten(t *testing.T) {
 	}
 }
 
-// TestWriter_ForeignDeletionBlamesNoService: a foreign deletion is nobodys fault. A batch that builds on what
-// another program removed blames no Service, and requests an audit, after which all is well.
+// TestWriter_ForeignDeletionBlamesNoService: a batch that builds on objects that another program deleted blames no
+// Service and requests an audit, after which the kernel has what is wanted.
 func TestWriter_ForeignDeletionBlamesNoService(t *testing.T) {
 	for name, deletion := range map[string]string{
 		"everything": "flush ruleset",
@@ -251,8 +252,8 @@ func chainOf(w *world) string {
 	return strings.Fields(after)[0]
 }
 
-// TestWriter_ChangeCostsWhatItChanges: a change costs what it changes. The cost of replacing one endpoint depends
-// neither on the number of Services nor on the number of the Service's endpoints.
+// TestWriter_ChangeCostsWhatItChanges: the cost of replacing one endpoint depends neither on the number of Services nor
+// on the number of the Service's endpoints.
 func TestWriter_ChangeCostsWhatItChanges(t *testing.T) {
 	type size struct{ services, endpoints int }
 	cost := make(map[size][]dataplane.Written)
@@ -286,7 +287,8 @@ func TestWriter_ChangeCostsWhatItChanges(t *testing.T) {
 	}
 }
 
-// TestWriter_WideServices: many ports, node ports, source ranges and endpoints load, and one change stays small.
+// TestWriter_WideServices: Services with many ports, source ranges or endpoints load, and one change of them remains
+// small.
 func TestWriter_WideServices(t *testing.T) {
 	for name, widen := range map[string]struct {
 		view   func(step int) *service.View
@@ -339,8 +341,8 @@ func manyRanges(count, step int) *service.View {
 	return view
 }
 
-// TestWatch_HearsOnlyStrangers: watch hears strangers only. Watch reports another program's change within 100 ms,
-// and neither our own changes nor those of other tables.
+// TestWatch_HearsOnlyStrangers: Watch reports another program's change within 100 ms, and neither our own changes nor
+// those of other tables.
 func TestWatch_HearsOnlyStrangers(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {

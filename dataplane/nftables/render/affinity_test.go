@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestEndpointIDs: what stands for an endpoint is its address if it can be, is no other's, and
-// does not depend on order.
+// TestEndpointIDs: the ID of an endpoint is its address if possible, is unique, and does not depend on the order.
 func TestEndpointIDs(t *testing.T) {
 	of := func(texts ...string) (list []service.Endpoint) {
 		for _, text := range texts {
@@ -51,8 +50,8 @@ func TestEndpointIDs(t *testing.T) {
 	}
 }
 
-// TestEndpointIDs_FrontendKeepsAddress: an endpoint that is a frontend keeps its address. Also if other endpoints
-// have the same address, and whichever comes first.
+// TestEndpointIDs_FrontendKeepsAddress: an endpoint that is a frontend has its address as ID, even if other endpoints
+// have the same address, in any order.
 func TestEndpointIDs_FrontendKeepsAddress(t *testing.T) {
 	node := netip.MustParseAddr("192.0.2.1")
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(node, port) }
@@ -77,8 +76,8 @@ func TestEndpointIDs_FrontendKeepsAddress(t *testing.T) {
 	}
 }
 
-// TestAffinity_ReplacedEndpointFewElements: a replaced endpoint with affinity. The objects that a replaced
-// endpoint changes do not grow with the Service, and are elements alone.
+// TestAffinity_ReplacedEndpointFewElements: with affinity, a replaced endpoint changes only elements, and their number
+// does not grow with the Service.
 func TestAffinity_ReplacedEndpointFewElements(t *testing.T) {
 	const most, rounds = 16, 20
 	render := func(endpoints, without int) map[dataplane.ID]dataplane.Object {
@@ -122,8 +121,8 @@ func TestAffinity_ReplacedEndpointFewElements(t *testing.T) {
 	}
 }
 
-// TestAffinity_LoadBalancerSourceRanges: a sticky Service honours its ranges at addresses of a load balancer.
-// Without one of both it has none to honour.
+// TestAffinity_LoadBalancerSourceRanges: a Service with affinity checks source ranges at addresses of a load balancer,
+// and only if it has both.
 func TestAffinity_LoadBalancerSourceRanges(t *testing.T) {
 	vips, ranges := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
 	for _, c := range []struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/writertest"
 )
 
-// TestRenderer_GoldenRuleset compares the whole ruleset of a few Services, in nft's syntax, with files that a
-// person can review.
+// TestRenderer_GoldenRuleset compares the whole ruleset of a few Services, in nft's syntax, with files that a person
+// can review.
 func TestRenderer_GoldenRuleset(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
@@ -42,8 +42,8 @@ func TestRenderer_GoldenRuleset(t *testing.T) {
 	}
 }
 
-// TestRenderer_Deterministic: rendering is pure. Equal views yield equal objects, whichever renderer makes them
-// and whatever it has rendered before.
+// TestRenderer_Deterministic: equal views render to equal objects, with any renderer and regardless of earlier
+// renderings.
 func TestRenderer_Deterministic(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
@@ -65,8 +65,8 @@ func TestRenderer_Deterministic(t *testing.T) {
 	}
 }
 
-// TestRenderer_ReferencedObjectsRendered: refs are rendered. What an object refers to is rendered with it, or with
-// the scaffold.
+// TestRenderer_ReferencedObjectsRendered: every object that a rendered object refers to is rendered with it or with the
+// scaffold.
 func TestRenderer_ReferencedObjectsRendered(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)
@@ -94,8 +94,8 @@ func TestRenderer_ReferencedObjectsRendered(t *testing.T) {
 	}
 }
 
-// TestRenderer_RulesRoundTrip: rendered rules come back. The body of each rendered chain is decoded as rules with
-// a text, and encoding them yields the same bytes.
+// TestRenderer_RulesRoundTrip: the body of each rendered chain is decoded as rules with a text, and encoding them
+// yields the same bytes.
 func TestRenderer_RulesRoundTrip(t *testing.T) {
 	for _, family := range service.Families {
 		f := writertest.NewFixture(family)

@@ -32,7 +32,7 @@ func TestPortBase_MatchesKubeProxy(t *testing.T) {
 	}
 }
 
-// TestPortBase_LongNamesTruncated: long names are cut.
+// TestPortBase_LongNamesTruncated: long names are truncated to unique names.
 func TestPortBase_LongNamesTruncated(t *testing.T) {
 	long := strings.Repeat("x", 63)
 	key := service.Key{Namespace: long, Name: long}
@@ -43,7 +43,7 @@ func TestPortBase_LongNamesTruncated(t *testing.T) {
 	}
 }
 
-// TestShardOf_EvenDistribution: shards are even.
+// TestShardOf_EvenDistribution: frontends are distributed evenly over the shards.
 func TestShardOf_EvenDistribution(t *testing.T) {
 	counts := map[string]int{}
 	for n := range 4000 {
@@ -78,8 +78,8 @@ func TestSharedSets_EachHasRole(t *testing.T) {
 	}
 }
 
-// TestSharedSets_RenderedSetsKnown: every set that is rendered is known. The scaffold creates the sets that have a
-// role, and elements of Services are in no others.
+// TestSharedSets_RenderedSetsKnown: the scaffold creates exactly the sets that have a role, and elements of Services
+// are in no other sets.
 func TestSharedSets_RenderedSetsKnown(t *testing.T) {
 	for _, family := range service.Families {
 		r, counting := NewRenderer(family, Options{MasqueradeBit: 14}), NewRenderer(family, Options{CountEndpoints: true})

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestOffloadChain: the rule in nft's syntax, before and after a way through its bytes. Nothing in it depends on the family.
+// TestOffloadChain: the rule has the expected nft syntax, before and after it was encoded and decoded, in both
+// families.
 func TestOffloadChain(t *testing.T) {
 	const want = "meta l4proto tcp ct status dnat ct state established numgen random mod 16 0 flow add @services"
 	made := render.OffloadChain()

@@ -22,8 +22,8 @@ func TestLastOf(t *testing.T) {
 	}
 }
 
-// TestRenderer_LoopbackNotTranslated: loopback addresses are not translated. The kernel would lose a packet to one
-// before it reached a listener (docs/adr/0007).
+// TestRenderer_LoopbackNotTranslated: node port addresses omit loopback addresses. The kernel would lose a packet to
+// one before it reached a listener (docs/adr/0007).
 func TestRenderer_LoopbackNotTranslated(t *testing.T) {
 	for family, addrs := range map[service.Family][2]string{
 		service.IPv4: {"127.0.0.1", "192.0.2.10"}, service.IPv6: {"::1", "2001:db8::10"},
@@ -44,8 +44,8 @@ func TestRenderer_LoopbackNotTranslated(t *testing.T) {
 	}
 }
 
-// TestRenderer_ConstantAllocationCount: rendering allocates as often for many endpoints. What a change leaves for
-// the garbage collector is a few blocks, however large the Service.
+// TestRenderer_ConstantAllocationCount: rendering allocates about as often for many endpoints as for few, so that a
+// change leaves few blocks for the garbage collector.
 func TestRenderer_ConstantAllocationCount(t *testing.T) {
 	r := NewRenderer(service.IPv4, Options{MasqueradeBit: 14})
 	count := func(endpoints int) float64 {

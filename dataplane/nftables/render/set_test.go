@@ -17,8 +17,8 @@ func anyOfUs() []set {
 	return all
 }
 
-// TestSet_KeysSortableByOldNft: old releases can sort. Every part of a key has a type with a size of its own. nft
-// 0.9.8 aborts when it sorts keys with a part that has none, whatever it was asked for.
+// TestSet_KeysSortableByOldNft: every part of a key has a type with a size. nft 0.9.8 aborts on any command when it
+// sorts keys with a part that has none.
 func TestSet_KeysSortableByOldNft(t *testing.T) {
 	sized := map[uint32]bool{7: true, 8: true, 12: true, 13: true, typeMark: true}
 	for _, family := range service.Families {
@@ -34,9 +34,8 @@ func TestSet_KeysSortableByOldNft(t *testing.T) {
 	}
 }
 
-// TestSet_NameUniquePerDefinition: names stand for definitions. Sets of different definitions have different
-// names. One of the digests is written down, because a release that names the same sets otherwise exchanges them
-// for nothing.
+// TestSet_NameUniquePerDefinition: sets with different definitions have different names. One of the digests is written
+// down, because a release that names the same sets differently replaces them for nothing.
 func TestSet_NameUniquePerDefinition(t *testing.T) {
 	if setFirewalled.name != "firewalled-0c2eac" {
 		t.Errorf("the definition of %s, or how its digest is made, has changed", setFirewalled.name)

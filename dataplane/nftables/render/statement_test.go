@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestStatements_OtherMessages: statements of other messages. What no transaction of the tests of the writer has.
-// What would mean something else under its text is a comment.
+// TestStatements_OtherMessages: messages that no transaction of the writer's tests contains have a text, which is a
+// comment if it would otherwise mean something else.
 func TestStatements_OtherMessages(t *testing.T) {
 	tx := wire.NewTransaction(unix.NFPROTO_IPV6)
 	message := func(kind uint16, name, attrs string) {

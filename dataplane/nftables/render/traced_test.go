@@ -63,8 +63,8 @@ func (s *traced) endpoints(count int) (all []netip.Addr) {
 	return all
 }
 
-// TestTraced_BalancingIsFair: traced balancing is fair. The endpoint at slot 0 has the advantage that package
-// slots bounds by 1 % of a share, and no other one has any.
+// TestTraced_BalancingIsFair: all endpoints have equal shares, within the advantage of slot 0 that package slots limits
+// to 1 % of a share.
 func TestTraced_BalancingIsFair(t *testing.T) {
 	const advantageMax = 0.01
 	for _, family := range service.Families {
@@ -91,8 +91,7 @@ func TestTraced_BalancingIsFair(t *testing.T) {
 	}
 }
 
-// TestTraced_AffinityTimeout: traced affinity ends with its timeout. S-AFF-03, S-AFF-04, with the clock moved by
-// hand.
+// TestTraced_AffinityTimeout: affinity ends with its timeout (S-AFF-03 and S-AFF-04, with a clock that the test sets).
 func TestTraced_AffinityTimeout(t *testing.T) {
 	s := newTraced(t, service.IPv4)
 	clock := s.Spec().Created
@@ -115,8 +114,8 @@ func TestTraced_AffinityTimeout(t *testing.T) {
 	}
 }
 
-// TestTraced_AffinityConstantRuleCount: traced affinity is flat. The rules that a packet passes do not grow with
-// the endpoints, whether its client is known, new, or knows an endpoint that has gone.
+// TestTraced_AffinityConstantRuleCount: with affinity, the number of rules that a packet passes does not grow with the
+// endpoints, whether its client is known, new, or knows a removed endpoint.
 func TestTraced_AffinityConstantRuleCount(t *testing.T) {
 	visited := map[string]int{}
 	for _, count := range []int{10, 1000} {
@@ -147,8 +146,8 @@ func TestTraced_AffinityConstantRuleCount(t *testing.T) {
 	t.Log(visited)
 }
 
-// TestTraced_AffinityTwoPolicies: traced affinity of two lists. A client of frontends with different policies
-// stays with one endpoint at each of them, and with one at both if it can.
+// TestTraced_AffinityTwoPolicies: a client of frontends with different policies stays with one endpoint at each of
+// them, and with the same endpoint at both if possible.
 func TestTraced_AffinityTwoPolicies(t *testing.T) {
 	s := newTraced(t, service.IPv4)
 	spec := s.Exposed()
@@ -181,8 +180,8 @@ func TestTraced_AffinityTwoPolicies(t *testing.T) {
 	}
 }
 
-// TestTraced_HairpinMasqueraded: traced hairpin is masqueraded. An endpoint that is sent to itself sees an address
-// of the node, and any other endpoint its own client.
+// TestTraced_HairpinMasqueraded: an endpoint that is sent to itself sees an address of the node, and any other endpoint
+// sees its client's address.
 func TestTraced_HairpinMasqueraded(t *testing.T) {
 	for _, family := range service.Families {
 		s := newTraced(t, family)
@@ -195,9 +194,8 @@ func TestTraced_HairpinMasqueraded(t *testing.T) {
 	}
 }
 
-// TestTraced_RemotePodHairpin: traced remote pods reach themselves. A pod of another node that enters by this node
-// and is sent to itself sees an address of the node, for as long as one of the Services with that endpoint has
-// policy Local.
+// TestTraced_RemotePodHairpin: a pod of another node that enters by this node and is sent to itself sees an address of
+// the node, as long as one of the Services with that endpoint has the Local policy.
 func TestTraced_RemotePodHairpin(t *testing.T) {
 	for _, family := range service.Families {
 		s := newTraced(t, family)

@@ -41,7 +41,7 @@ func random(r *rand.Rand, kind int) Expr {
 	return all[kind]
 }
 
-// TestDecodeChain_RoundTrip: every kind comes back. What was encoded is decoded as it was.
+// TestDecodeChain_RoundTrip: a chain with every kind of expression is decoded as it was encoded.
 func TestDecodeChain_RoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 43))
 	for range 200 {
@@ -73,8 +73,8 @@ func numbers(pairs ...uint32) (b []byte) {
 	return b
 }
 
-// TestDecodeRule_NormalForm: attributes that the kernel adds, and their order, do not make another rule.
-// Everything else does.
+// TestDecodeRule_NormalForm: attributes that the kernel adds, and their order, do not make a different rule. All other
+// attributes do.
 func TestDecodeRule_NormalForm(t *testing.T) {
 	const family, addr, port = 2, 1, 2
 	nat := numbers(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, family, unix.NFTA_NAT_REG_ADDR_MIN, addr, unix.NFTA_NAT_REG_PROTO_MIN, port)
@@ -124,8 +124,7 @@ func wrongMask() []byte {
 	return c.b
 }
 
-// TestRuleText_UnprintableHasNone: only what is printed has a text. A rule that would mean something else under
-// its text has none.
+// TestRuleText_UnprintableHasNone: a rule has a text only if the text means the rule.
 func TestRuleText_UnprintableHasNone(t *testing.T) {
 	h := Headers[service.IPv4]
 	word := func(n uint32) string { return string(binary.NativeEndian.AppendUint32(nil, n)) }
@@ -159,7 +158,7 @@ func TestRuleText_UnprintableHasNone(t *testing.T) {
 	}
 }
 
-// FuzzDecode: any bytes are a rule, whose encoding is decoded as the same rule. It has a text or an error.
+// FuzzDecode: any bytes are decoded as a rule whose encoding is decoded as the same rule. It has a text or an error.
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for kind := 0; random(r, kind) != nil; kind++ {

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelSampler_FirstPackets: the first packets to the frontends are seen once, in both families, also those
-// that rules behind drop, and no later packets of an unanswered flow. The table goes with the sampler.
+// TestKernelSampler_FirstPackets: the sampler sees the first packets to the frontends once, in both families, including
+// those that later rules drop, and no later packets of an unanswered flow. Its table is removed with it.
 func TestKernelSampler_FirstPackets(t *testing.T) {
 	node := netnstest.New(t, "node")
 	dropped := "table inet other { chain c { type filter hook output priority 0; tcp dport { 81, 30080 } drop\n}\n}"

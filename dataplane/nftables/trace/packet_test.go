@@ -72,8 +72,8 @@ func assembled(t *testing.T, events ...[]event) []Packet {
 
 var one, two = header("10.0.0.1:1000", "10.0.0.2:80"), header("10.0.0.1:1001", "10.0.0.2:80")
 
-// TestAssembly_ReusedPacketNumber: the kernel reuses numbers. The number of a packet is reused for the next one,
-// wherever the first one ended.
+// TestAssembly_ReusedPacketNumber: two packets with the same reused number are assembled separately, wherever the first
+// one ended.
 func TestAssembly_ReusedPacketNumber(t *testing.T) {
 	for name, end := range map[string][]event{
 		"dropped by a chain": {own("forward-first", kindPolicy), foreignPolicy(rules.Drop)},
@@ -91,14 +91,14 @@ func TestAssembly_ReusedPacketNumber(t *testing.T) {
 	}
 }
 
-// TestAssembly_OtherTracesSkipped: packets of other traces are left out.
+// TestAssembly_OtherTracesSkipped: packets of other traces are skipped.
 func TestAssembly_OtherTracesSkipped(t *testing.T) {
 	if got := assembled(t, []event{own("prerouting-first", kindPolicy), own("prerouting-last", kindPolicy), foreignPolicy(rules.Drop)}); len(got) != 0 {
 		t.Errorf("packets: %+v", got)
 	}
 }
 
-// TestAssembly_Directions: the rule that selected a packet tells its direction, and the next chain whether it
+// TestAssembly_Directions: the rule that selected a packet determines its direction, and the next chain whether it
 // begins a connection.
 func TestAssembly_Directions(t *testing.T) {
 	reply := []event{own("output-replies", kindRule), own("output-replies", kindPolicy), own("output-last", kindPolicy)}
@@ -109,8 +109,7 @@ func TestAssembly_Directions(t *testing.T) {
 	}
 }
 
-// TestAssembly_TranslationsAreSteps: translations are steps. A changed address is a step at the hook where it
-// changed.
+// TestAssembly_TranslationsAreSteps: a changed address is a step at the hook where it changed.
 func TestAssembly_TranslationsAreSteps(t *testing.T) {
 	translated := header("10.0.0.1:1000", "10.0.0.9:8080")
 	changed := selected(one)
@@ -121,8 +120,8 @@ func TestAssembly_TranslationsAreSteps(t *testing.T) {
 	}
 }
 
-// TestAssembly_RemovedRuleHasHandle: removed rules have handles. A rule that is no longer in its chain is known by
-// its handle, and the end of a chain is no step.
+// TestAssembly_RemovedRuleHasHandle: the step of a rule that is no longer in its chain has the rule's handle, and the
+// end of a chain is no step.
 func TestAssembly_RemovedRuleHasHandle(t *testing.T) {
 	rule := foreignPolicy(rules.Accept)
 	rule.kind, rule.handle = kindRule, 12
@@ -134,8 +133,8 @@ func TestAssembly_RemovedRuleHasHandle(t *testing.T) {
 	}
 }
 
-// TestTable_OwnChainsOutermost: own chains are outermost. No chain of another program is before the first chain of
-// a hook, or behind the last.
+// TestTable_OwnChainsOutermost: our chains have the outermost priorities, so no chain of another program comes before
+// the first or after the last one of a hook.
 func TestTable_OwnChainsOutermost(t *testing.T) {
 	for name, base := range ownTable().bases {
 		if base.Priority != math.MinInt32 && base.Priority != lastPriority && base.Priority != repliesPriority && base.Priority != begunPriority {
@@ -196,7 +195,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestRuleLists_IptablesRules: rules of iptables.
+// TestRuleLists_IptablesRules: rules of iptables are printed with their comment and target, and with their extensions
+// in parentheses.
 func TestRuleLists_IptablesRules(t *testing.T) {
 	extend := func(kind, name, info string) rules.Expr {
 		attrs := netlink.AppendUint32(netlink.AppendText(nil, 1, name), 2, 0)

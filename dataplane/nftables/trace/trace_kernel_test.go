@@ -80,8 +80,8 @@ func listen(t *testing.T, node *netns.Namespace) net.PacketConn {
 	return socket
 }
 
-// TestKernelTrace_Loopback follows one datagram out of the node and in again. A node without address translation
-// gets no connection tracking.
+// TestKernelTrace_Loopback follows one datagram out of the node and in again. A node without address translation gets
+// no connection tracking.
 func TestKernelTrace_Loopback(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)
@@ -98,8 +98,8 @@ func TestKernelTrace_Loopback(t *testing.T) {
 	}
 }
 
-// TestKernelTrace_TranslatedLoopback: kernel translated loopback. The chain of the node that drops a translated
-// packet is found behind the loopback interface.
+// TestKernelTrace_TranslatedLoopback: a trace finds the chain of the node that drops a translated packet after the
+// loopback interface.
 func TestKernelTrace_TranslatedLoopback(t *testing.T) {
 	node := netnstest.New(t, "node")
 	load := exec.Command("nft", "-f", "-")
@@ -142,8 +142,7 @@ func TestKernelTrace_Limits(t *testing.T) {
 	}
 }
 
-// TestKernelTrace_Concurrent: kernel several traces. Traces of one node do not disturb each other, and leave no
-// table.
+// TestKernelTrace_Concurrent: simultaneous traces of one node do not affect each other, and leave no table.
 func TestKernelTrace_Concurrent(t *testing.T) {
 	node := netnstest.New(t, "node")
 	listen(t, node)

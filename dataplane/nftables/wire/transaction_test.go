@@ -95,8 +95,7 @@ func TestRejection_Error(t *testing.T) {
 	}
 }
 
-// TestTransaction_ReuseAfterReset: a transaction used again is like a new one. Nothing of the first use is left,
-// in the bytes or in what is to blame.
+// TestTransaction_ReuseAfterReset: a transaction is like a new one after Reset, in its bytes and in what is to blame.
 func TestTransaction_ReuseAfterReset(t *testing.T) {
 	again, fresh := example(), NewTransaction(unix.NFPROTO_IPV4)
 	again.seal()

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestFind: one with a container and addresses is found, with the families that no setting takes through the
-// rules; one without containers, and one without addresses, are not.
+// TestFind: Find returns a bridge with a container and addresses, with the families whose setting does not pass its
+// packets through the rules. It returns no bridge without containers or without addresses.
 func TestFind(t *testing.T) {
 	node, pod := netnstest.New(t, "node"), netnstest.New(t, "pod")
 	check(t, netns.Link(node, pod, netns.LinkSpec{NameA: "veth1", NameB: "eth0"}))

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzPlain: whatever a process calls itself, it fills one line of bounded length.
+// FuzzPlain: Plain turns the name of any process into one line of limited length.
 func FuzzPlain(f *testing.F) {
 	f.Add("kube-proxy --config=/var/lib/kube-proxy/config.conf")
 	f.Add("\x1b[2J\n\r\x00\xff\u202e")
@@ -29,7 +29,7 @@ func FuzzPlain(f *testing.F) {
 	})
 }
 
-// FuzzSockets reads any bytes as the kernel's tables of sockets.
+// FuzzSockets reads any bytes as the kernel's tables of sockets. Accepted sockets have an address.
 func FuzzSockets(f *testing.F) {
 	f.Add([]byte("  sl  local_address rem_address   st\n   0: 0100007F:7580 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 4711 2\n"))
 	f.Add([]byte("0: 00000000000000000000000001000000:0035 x x x x x x x 18446744073709551616"))

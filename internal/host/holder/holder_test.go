@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestProcess_String: processes in words.
+// TestProcess_String: a process is described by what is known of its ID and command.
 func TestProcess_String(t *testing.T) {
 	for want, p := range map[string]Process{
 		"a process that cannot be seen from here":      {},
@@ -58,8 +58,8 @@ if kind == "tcp": s.listen()
 print("ready", flush=True)
 sys.stdin.read()`
 
-// TestKernelHolder_ListeningAddress: kernel who has an address. The holder is the process that prevents listening,
-// whatever its own address.
+// TestKernelHolder_ListeningAddress: the holder of an address is the process that prevents listening, even if its own
+// address is different.
 func TestKernelHolder_ListeningAddress(t *testing.T) {
 	n := netnstest.New(t, "addresses")
 	start := func(kind, address, port string) int {
@@ -117,8 +117,8 @@ func TestKernelHolder_ListeningAddress(t *testing.T) {
 	}
 }
 
-// TestOwner_OwnProcessFoundAtOnce: this process is found at once. On a busy host, the time for a search may be
-// over before it has begun.
+// TestOwner_OwnProcessFoundAtOnce: the own process is found without a search, because on a busy host the time for a
+// search may be over before it began.
 func TestOwner_OwnProcessFoundAtOnce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

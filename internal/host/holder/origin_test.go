@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestGroupOf: groups in words.
+// TestGroupOf: groupOf names the systemd unit, container or pod of a control group.
 func TestGroupOf(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	for text, want := range map[string]string{
@@ -31,7 +31,7 @@ func TestGroupOf(t *testing.T) {
 	}
 }
 
-// TestOrigin: origin of a process.
+// TestOrigin: Origin names the process that started another one, and nothing for a process ID with another command.
 func TestOrigin(t *testing.T) {
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()

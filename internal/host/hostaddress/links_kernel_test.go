@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestKernelWatchLinks: devices come, are renamed and go; loopback and members of a bridge are left out.
+// TestKernelWatchLinks: WatchLinks reports added, renamed and removed devices, without loopback and members of a
+// bridge.
 func TestKernelWatchLinks(t *testing.T) {
 	testenv.NeedsRoot(t)
 	namespace, err := netns.New(t.Name())

@@ -119,7 +119,7 @@ func (w *watched) remove(text string) {
 	}
 }
 
-// TestKernelWatch_AddressesComeAndGo: kernel watch sees addresses come and go.
+// TestKernelWatch_AddressesComeAndGo: the watch reports added and removed addresses.
 func TestKernelWatch_AddressesComeAndGo(t *testing.T) {
 	w := newWatched(t, netlink.AddrSubscribe)
 	w.expect()
@@ -133,7 +133,8 @@ func TestKernelWatch_AddressesComeAndGo(t *testing.T) {
 	w.expect()
 }
 
-// The interface that is left out appears after the watch has begun.
+// TestKernelWatch_SkippedInterface: the watch leaves out the addresses of the skipped interface, which is added after
+// the watch began.
 func TestKernelWatch_SkippedInterface(t *testing.T) {
 	w := newWatchedBy(t, netlink.AddrSubscribe, &lister{without: "ours"})
 	w.expect()
@@ -170,7 +171,7 @@ func (w *watched) addLink(ifname string) {
 	}
 }
 
-// TestKernelWatch_Burst: kernel watch gathers a burst.
+// TestKernelWatch_Burst: the watch gathers a burst of changes, and reports nothing if they cancel each other out.
 func TestKernelWatch_Burst(t *testing.T) {
 	w := newWatched(t, netlink.AddrSubscribe)
 	w.expect()
@@ -191,7 +192,7 @@ func TestKernelWatch_Burst(t *testing.T) {
 	}
 }
 
-// TestKernelWatch_SubscribesAgain: kernel watch subscribes again.
+// TestKernelWatch_SubscribesAgain: the watch subscribes again when its subscription ends.
 func TestKernelWatch_SubscribesAgain(t *testing.T) {
 	var subscriptions atomic.Int32
 	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
@@ -211,8 +212,8 @@ func TestKernelWatch_SubscribesAgain(t *testing.T) {
 	}
 }
 
-// TestWatch_EndlessBurst: a burst that does not end puts off the reading for a moment. An address that comes
-// meanwhile counts.
+// TestWatch_EndlessBurst: a burst that does not end delays the reading only for a moment, so an address that is added
+// during it is reported.
 func TestWatch_EndlessBurst(t *testing.T) {
 	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
 		go func() {
@@ -231,7 +232,7 @@ func TestWatch_EndlessBurst(t *testing.T) {
 	w.expect("192.0.2.1")
 }
 
-// TestWatch_SubscriptionFails: watch fails without a subscription.
+// TestWatch_SubscriptionFails: the watch returns an error if its first subscription fails.
 func TestWatch_SubscriptionFails(t *testing.T) {
 	rejected := errors.New("rejected")
 	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return rejected }, &lister{}, func([]netip.Addr) {
@@ -242,7 +243,7 @@ func TestWatch_SubscriptionFails(t *testing.T) {
 	}
 }
 
-// TestKernelWatch_EndsWithContext: kernel watch ends with its context.
+// TestKernelWatch_EndsWithContext: the watch ends with its context.
 func TestKernelWatch_EndsWithContext(t *testing.T) {
 	w := newWatched(t, netlink.AddrSubscribe)
 	w.expect()
@@ -257,7 +258,7 @@ func TestKernelWatch_EndsWithContext(t *testing.T) {
 	}
 }
 
-// TestKernelList_EachAddressOnce: kernel list gives each address once.
+// TestKernelList_EachAddressOnce: List returns each address once, even if it has two prefix lengths.
 func TestKernelList_EachAddressOnce(t *testing.T) {
 	testenv.NeedsRoot(t)
 	namespace, err := netns.New(t.Name())
@@ -281,8 +282,8 @@ func TestKernelList_EachAddressOnce(t *testing.T) {
 	}
 }
 
-// TestKernelWatch_PollsWithoutSubscription: kernel watch goes on without a subscription. After the start, no
-// failure ends the watch, which reads the addresses instead. At the start it is an error.
+// TestKernelWatch_PollsWithoutSubscription: if the watch cannot subscribe again, it reads the addresses from time to
+// time until it can.
 func TestKernelWatch_PollsWithoutSubscription(t *testing.T) {
 	var asked atomic.Int32
 	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
@@ -313,8 +314,8 @@ func TestKernelWatch_PollsWithoutSubscription(t *testing.T) {
 	}
 }
 
-// TestKernelList_WhileAddressesChange lists more addresses than fit into one message, so that changes come between
-// two messages.
+// TestKernelList_WhileAddressesChange: List is complete while addresses change. It reads more addresses than fit into
+// one message, so that changes come between two messages.
 func TestKernelList_WhileAddressesChange(t *testing.T) {
 	testenv.NeedsRoot(t)
 	namespace, err := netns.New(t.Name())

@@ -41,8 +41,7 @@ func about(n Node) (all []string) {
 	return all
 }
 
-// TestRead_Forwarding: each parameter that keeps the kernel from forwarding is a problem, for the families that
-// the node serves.
+// TestRead_Forwarding: each parameter that prevents forwarding is a problem, for the families that the node serves.
 func TestRead_Forwarding(t *testing.T) {
 	node := newNode(t)
 	if n := read(t, node, both); len(n.Problems) > 0 || len(n.Chains) > 0 {
@@ -68,8 +67,8 @@ func TestRead_Forwarding(t *testing.T) {
 	}
 }
 
-// TestRead_Chains: of the base chains of other programs, those with an effect are found, and those are a problem
-// that drop what the node forwards.
+// TestRead_Chains: Read finds other programs' base chains that have an effect, and those that drop forwarded packets
+// are a problem.
 func TestRead_Chains(t *testing.T) {
 	for _, c := range []struct {
 		name, rules  string
@@ -119,7 +118,8 @@ func TestRead_Chains(t *testing.T) {
 	}
 }
 
-// TestRead_IPTablesPolicy: policy of iptables. That of the variant nft is seen, with the command that changes it.
+// TestRead_IPTablesPolicy: a DROP policy of iptables-nft is a problem, with the command that changes it, unless rules
+// accept the pods.
 func TestRead_IPTablesPolicy(t *testing.T) {
 	node := newNode(t)
 	run(t, node, "", "iptables-nft", "-P", "FORWARD", "DROP")
@@ -133,8 +133,8 @@ func TestRead_IPTablesPolicy(t *testing.T) {
 	}
 }
 
-// TestRead_LegacyIPTablesPolicy: policy of legacy iptables is seen in both families, whoever writes
-// iptables-legacy, with the command that changes it. A look creates no table.
+// TestRead_LegacyIPTablesPolicy: a DROP policy of iptables-legacy is a problem in both families, with the command that
+// changes it. Reading creates no table.
 func TestRead_LegacyIPTablesPolicy(t *testing.T) {
 	legacyTables := func(node *netns.Namespace, family service.Family) (names []string) {
 		check(t, node.Do(func() error { names = iptkernel.LegacyTables(family); return nil }))

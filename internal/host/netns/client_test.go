@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// Two namespaces listen on the same loopback address; each is reached from inside only.
+// TestNamespace_SocketsStayInside: two namespaces listen on the same loopback address, and each listener is reached
+// only from inside its namespace.
 func TestNamespace_SocketsStayInside(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:8080", "[::1]:8080", ":8080"} {
 		for _, name := range []string{"a", "b"} {
@@ -59,7 +60,8 @@ func TestNamespace_SocketsStayInside(t *testing.T) {
 	}
 }
 
-// Only a connection without probes is silent while its ends do not write.
+// TestNamespace_NoKeepAliveProbes: connections send no keep-alive probes, so they are silent while their ends do not
+// write.
 func TestNamespace_NoKeepAliveProbes(t *testing.T) {
 	n := newNamespace(t, "n")
 	listener, err := n.Listen("tcp", "127.0.0.1:0")
@@ -118,7 +120,7 @@ func TestListenPacket(t *testing.T) {
 	}
 }
 
-// TestNamespace_HostNamesRefused: names are refused.
+// TestNamespace_HostNamesRefused: a host name instead of a literal address is an error.
 func TestNamespace_HostNamesRefused(t *testing.T) {
 	n := newNamespace(t, "n")
 	_, dialErr := n.DialContext(t.Context(), "tcp", "localhost:80")
@@ -131,7 +133,7 @@ func TestNamespace_HostNamesRefused(t *testing.T) {
 	}
 }
 
-// TestDial_EndsWithContext: dial ends with its context.
+// TestDial_EndsWithContext: a dial ends with its context.
 func TestDial_EndsWithContext(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	err := Link(a, b, LinkSpec{NameA: "eth0", AddrsA: Prefixes("10.0.0.1/24"), NameB: "eth0"})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestLink_FailureLeavesNothing: link that fails leaves nothing.
+// TestLink_FailureLeavesNothing: a failed Link leaves no device.
 func TestLink_FailureLeavesNothing(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	twice := Prefixes("10.0.0.1/24", "10.0.0.1/24")
@@ -23,7 +23,7 @@ func TestLink_FailureLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestLink_ErrorsSayWhere: link errors say where.
+// TestLink_ErrorsSayWhere: errors of links and routes name the namespace and the device.
 func TestLink_ErrorsSayWhere(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	err := Link(a, b, LinkSpec{NameA: "a-name-longer-than-15", NameB: "eth0"})

@@ -47,7 +47,7 @@ func inode(t *testing.T, path string) uint64 {
 	return stat.Ino
 }
 
-// TestNamespace_LoopbackUp: namespace is another one with loopback up.
+// TestNamespace_LoopbackUp: a new namespace contains only loopback, which is up.
 func TestNamespace_LoopbackUp(t *testing.T) {
 	outside := threadInode(t)
 	n := newNamespace(t, "n")
@@ -72,7 +72,7 @@ func TestNamespace_LoopbackUp(t *testing.T) {
 	}
 }
 
-// TestDo_ReturnsError: do returns the error as it is.
+// TestDo_ReturnsError: Do returns the error of its function unchanged.
 func TestDo_ReturnsError(t *testing.T) {
 	n := newNamespace(t, "n")
 	want := errors.New("mine")
@@ -81,7 +81,7 @@ func TestDo_ReturnsError(t *testing.T) {
 	}
 }
 
-// TestDo_FunctionDidNotReturn: do reports a function that did not return.
+// TestDo_FunctionDidNotReturn: Do returns an error if its function did not return.
 func TestDo_FunctionDidNotReturn(t *testing.T) {
 	n := newNamespace(t, "n")
 	err := n.Do(func() error { runtime.Goexit(); return nil })
@@ -110,8 +110,8 @@ func TestDo_Nested(t *testing.T) {
 	}
 }
 
-// Many goroutines cross between two namespaces; each must find itself where it asked to be, and the
-// main thread, which /proc/self speaks of, must never move.
+// TestDo_Concurrent: many goroutines that enter two namespaces each run in the right one. The main thread, which
+// /proc/self describes, never moves.
 func TestDo_Concurrent(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	home := inode(t, "/proc/self/ns/net")
@@ -163,7 +163,7 @@ func TestNamespace_Closed(t *testing.T) {
 	}
 }
 
-// TestSysctl_RefusesMachineSettings: sysctl refuses the machines own.
+// TestSysctl_RefusesMachineSettings: Sysctl rejects settings of the whole machine.
 func TestSysctl_RefusesMachineSettings(t *testing.T) {
 	n := newNamespace(t, "n")
 	for _, key := range []string{"kernel.hostname", "net/../kernel/hostname", "net.ipv4.no_such_key"} {
@@ -173,7 +173,7 @@ func TestSysctl_RefusesMachineSettings(t *testing.T) {
 	}
 }
 
-// TestSysctl_DotInInterfaceName: sysctl with a dot in the interface name.
+// TestSysctl_DotInInterfaceName: Sysctl accepts an interface name with a dot.
 func TestSysctl_DotInInterfaceName(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	if err := Link(a, b, LinkSpec{NameA: "eth0.1", NameB: "eth0"}); err != nil {

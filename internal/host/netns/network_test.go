@@ -4,7 +4,7 @@ package netns
 
 import "testing"
 
-// TestBuild_FailureLeavesNothing: build that fails leaves nothing.
+// TestBuild_FailureLeavesNothing: a failed Build returns no network.
 func TestBuild_FailureLeavesNothing(t *testing.T) {
 	n, err := Build(Plan{Cables: []Cable{{Router: "r", Leaf: "a", Port: "a", AtRouter: Prefixes("10.0.0.1/24", "10.0.0.1/24")}}})
 	if err == nil || n != nil {

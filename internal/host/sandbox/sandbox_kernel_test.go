@@ -46,7 +46,7 @@ func unprivileged(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// TestKernelSandbox_ExitStatus: kernel sandbox passes the status on.
+// TestKernelSandbox_ExitStatus: the sandbox ends with the exit status of the process inside.
 func TestKernelSandbox_ExitStatus(t *testing.T) {
 	err := sandboxed("fail").Run()
 	exit, ok := errors.AsType[*exec.ExitError](err)
@@ -55,7 +55,7 @@ func TestKernelSandbox_ExitStatus(t *testing.T) {
 	}
 }
 
-// TestKernelSandbox_EndedBySignal: kernel sandbox says how it was ended.
+// TestKernelSandbox_EndedBySignal: the sandbox reports the signal that ended the process inside.
 func TestKernelSandbox_EndedBySignal(t *testing.T) {
 	printed, err := sandboxed("die").CombinedOutput()
 	exit, ok := errors.AsType[*exec.ExitError](err)
@@ -64,7 +64,8 @@ func TestKernelSandbox_EndedBySignal(t *testing.T) {
 	}
 }
 
-// TestKernelSandbox_Private: kernel sandbox is private.
+// TestKernelSandbox_Private: the process inside has separate namespaces and a private /run, also if started by an
+// unprivileged user.
 func TestKernelSandbox_Private(t *testing.T) {
 	for name, cmd := range map[string]*exec.Cmd{
 		"as this user": sandboxed("look"), "unprivileged": unprivileged(t, sandboxed("look")),
@@ -117,7 +118,7 @@ func waiting(t *testing.T) (outer *exec.Cmd, output *bufio.Reader, inner int) {
 	return outer, output, inner
 }
 
-// TestKernelSandbox_ForwardsSignals: kernel sandbox passes signals on.
+// TestKernelSandbox_ForwardsSignals: the sandbox forwards signals to the process inside.
 func TestKernelSandbox_ForwardsSignals(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestKernelSandbox_ForwardsSignals(t *testing.T) {
 	}
 }
 
-// TestKernelSandbox_EndsWithParent: kernel sandbox ends with its parent.
+// TestKernelSandbox_EndsWithParent: the process inside ends with its parent.
 func TestKernelSandbox_EndsWithParent(t *testing.T) {
 	outer, output, inner := waiting(t)
 	if err := outer.Process.Kill(); err != nil {
@@ -160,8 +161,8 @@ func TestKernelSandbox_EndsWithParent(t *testing.T) {
 	}
 }
 
-// TestEnter_RejectsHost: enter rejects a host that is no sandbox. The variable alone must not cause a mount over
-// the host's /run.
+// TestEnter_RejectsHost: Enter returns an error outside a sandbox, so that the variable alone does not cause a mount
+// over the host's /run.
 func TestEnter_RejectsHost(t *testing.T) {
 	t.Setenv(marker, "1")
 	if OwnUserNamespace() {

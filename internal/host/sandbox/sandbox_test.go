@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary be the program that runs itself in a sandbox: with the
-// arguments "sandboxed ROLE", it starts a sandbox and plays the role inside.
+// TestMain lets the test binary be the program that runs itself in a sandbox: with the arguments "sandboxed ROLE", it
+// starts a sandbox and plays the role inside.
 func TestMain(m *testing.M) {
 	if len(os.Args) != 3 || os.Args[1] != "sandboxed" {
 		os.Exit(m.Run())

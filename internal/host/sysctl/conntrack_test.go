@@ -91,8 +91,8 @@ func TestApplyConntrack(t *testing.T) {
 	}
 }
 
-// TestApplyConntrack_CorrectNotWritten: what is right is not written, so that a process without the privilege can
-// follow one that had it.
+// TestApplyConntrack_CorrectNotWritten: a correct value is not written again, so that a process without the privilege
+// can follow one that had it.
 func TestApplyConntrack_CorrectNotWritten(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	if _, err := f.ApplyConntrack(defaults); err != nil {
@@ -125,7 +125,8 @@ func eachFile(t *testing.T, f Files, do func(path string) error) {
 	}
 }
 
-// TestApplyConntrack_FailureAdvice: failures say what to do. Each file in turn is missing, then rejects.
+// TestApplyConntrack_FailureAdvice: for each file that is missing or rejects the value, the error contains the advice
+// for its field.
 func TestApplyConntrack_FailureAdvice(t *testing.T) {
 	everything := defaults
 	everything.UDP, everything.UDPStream, everything.TCPBeLiberal = time.Hour, time.Hour, true
@@ -167,7 +168,7 @@ func TestApplyConntrack_FailureAdvice(t *testing.T) {
 	}
 }
 
-// TestApplyConntrack_InvalidHashSize: hash size that is no number.
+// TestApplyConntrack_InvalidHashSize: a hash size that is no number is an error that names the file.
 func TestApplyConntrack_InvalidHashSize(t *testing.T) {
 	files := machine("cpu0")
 	files[hashsize] = "many"

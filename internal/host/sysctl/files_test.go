@@ -65,7 +65,7 @@ func valueOf(t *testing.T, f Files, path string) string {
 
 const routeLocalnet = "net/ipv4/conf/all/route_localnet"
 
-// TestEnsure_WritesOnlyDifferences: ensure writes only what differs.
+// TestEnsure_WritesOnlyDifferences: Ensure writes only a different value.
 func TestEnsure_WritesOnlyDifferences(t *testing.T) {
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
 	for i, want := range []bool{true, false} {
@@ -78,7 +78,7 @@ func TestEnsure_WritesOnlyDifferences(t *testing.T) {
 	}
 }
 
-// TestEnsure_FailureAdvice: ensure says what to do.
+// TestEnsure_FailureAdvice: the error of Ensure contains the name of the sysctl and the advice.
 func TestEnsure_FailureAdvice(t *testing.T) {
 	// A folder in place of the file can be neither read nor written.
 	f := Files{Root: t.TempDir()}
@@ -91,7 +91,7 @@ func TestEnsure_FailureAdvice(t *testing.T) {
 	}
 }
 
-// TestPlan_NotPermitted: a plan says what this process may not change, and is no failure: nothing is written.
+// TestPlan_NotPermitted: a plan reports changes that this process may not make without failing, and writes nothing.
 func TestPlan_NotPermitted(t *testing.T) {
 	testenv.NeedsRoot(t)
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
@@ -121,7 +121,7 @@ func TestPlan_NotPermitted(t *testing.T) {
 	}
 }
 
-// TestPlan_WritesNothing: a plan writes nothing, but fails where a file is missing.
+// TestPlan_WritesNothing: a plan writes nothing, and fails if a file is missing.
 func TestPlan_WritesNothing(t *testing.T) {
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
 	var planned []Change
@@ -143,7 +143,7 @@ func TestPlan_WritesNothing(t *testing.T) {
 	}
 }
 
-// TestRead_Missing: read what is not there.
+// TestRead_Missing: reading a missing sysctl returns an error that names it.
 func TestRead_Missing(t *testing.T) {
 	_, err := Files{Root: t.TempDir()}.Read(routeLocalnet)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "net.ipv4.conf.all.route_localnet") {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// FuzzRecord: whatever a former process or anybody else left in the state directory, a
-// clean-up writes kernel settings that exist, and no other file.
+// FuzzRecord: with any text as the record in the state directory, a cleanup writes only existing kernel settings, and
+// no other file.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"proc/sys/net/a": {"found": "1", "set": "2"}}`))
 	f.Add([]byte(`{"proc/sys/../../etc/passwd": {"found": "root::0:0", "set": "x"}, "/proc/sys/net/a": {"set": "2"}}`))

@@ -48,7 +48,8 @@ func mustHold(t *testing.T, r *Record, when string, want formers) {
 	}
 }
 
-// TestRecord_FirstValueKept: the first value is remembered over restarts; what is back at it is forgotten.
+// TestRecord_FirstValueKept: the record keeps the first value over restarts, and forgets a setting that has this value
+// again.
 func TestRecord_FirstValueKept(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	f.Record = newRecord(t)
@@ -71,7 +72,7 @@ func TestRecord_FirstValueKept(t *testing.T) {
 	}
 }
 
-// TestRecord_EverythingSet: what is set is recorded.
+// TestRecord_EverythingSet: the record contains every setting that was changed.
 func TestRecord_EverythingSet(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	f.Record = newRecord(t)
@@ -87,7 +88,7 @@ func TestRecord_EverythingSet(t *testing.T) {
 	})
 }
 
-// TestRecord_FailedWrite: record of a write that fails. It says what is there, and not what was wanted.
+// TestRecord_FailedWrite: after a failed write, the record contains the value that the kernel has, not the wanted one.
 func TestRecord_FailedWrite(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	f.Record = newRecord(t)
@@ -123,8 +124,8 @@ func TestRecord_FailedWrite(t *testing.T) {
 	mustHold(t, f.Record, "rejected the first time", nil)
 }
 
-// TestRecord_UnusableIsNoFailure: no record is no failure. A directory that cannot be made, one where nothing can
-// be written, and a file that is no record are said once each, and stay as they are.
+// TestRecord_UnusableIsNoFailure: without a usable record, settings are still applied. A directory that cannot be
+// created or written and an invalid record are each reported once, and stay as they are.
 func TestRecord_UnusableIsNoFailure(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(t *testing.T) (dir string)
@@ -201,7 +202,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestore_Some leaves the others as they are, and in the record.
+// TestRestore_Some: restoring some settings leaves the other ones unchanged and in the record.
 func TestRestore_Some(t *testing.T) {
 	f, before := served(t)
 	name := strings.TrimPrefix(established, procSys)
@@ -217,8 +218,8 @@ func TestRestore_Some(t *testing.T) {
 	}
 }
 
-// TestRestore_KeepsOthersChanges: restore leaves others changes. Above all a table that somebody has made larger
-// since is not made smaller.
+// TestRestore_KeepsOthersChanges: a restore keeps values that another program changed since. In particular, it does not
+// shrink a table that was enlarged.
 func TestRestore_KeepsOthersChanges(t *testing.T) {
 	f, _ := served(t)
 	const size = netfilter + "nf_conntrack_max"
@@ -245,7 +246,7 @@ func TestRestore_KeepsOthersChanges(t *testing.T) {
 	mustHold(t, f.Record, "afterwards", nil)
 }
 
-// TestRestore_Failure: restore that fails keeps in the record what is still to be put back.
+// TestRestore_Failure: a failed restore keeps the settings that it could not restore in the record.
 func TestRestore_Failure(t *testing.T) {
 	f, _ := served(t)
 	at := f.at(entry{path: established})
@@ -268,7 +269,7 @@ func TestRestore_Failure(t *testing.T) {
 	}
 }
 
-// TestRestore_SettingsOnly: restore writes to settings only, whatever stands in the record.
+// TestRestore_SettingsOnly: a restore writes only kernel settings, regardless of the paths in the record.
 func TestRestore_SettingsOnly(t *testing.T) {
 	for _, path := range []string{"etc/passwd", "proc/sys/../../etc/passwd", "/proc/sys/x", "sys/kernel/x", ""} {
 		f := newRoot(t, map[string]string{"etc/passwd": "set", "proc/sys/x": "set", "sys/kernel/x": "set"})
@@ -287,7 +288,8 @@ func TestRestore_SettingsOnly(t *testing.T) {
 	}
 }
 
-// TestRestore_WithoutRecord: restore without a record.
+// TestRestore_WithoutRecord: a restore without a record or with an empty one does nothing, and an invalid one is an
+// error.
 func TestRestore_WithoutRecord(t *testing.T) {
 	f := newRoot(t, machine("cpu0"))
 	for _, r := range []*Record{nil, newRecord(t)} {
@@ -311,7 +313,8 @@ func TestRestore_WithoutRecord(t *testing.T) {
 	}
 }
 
-// A proxy that is not root can go on with what root has recorded in its directory.
+// TestRecord_DirectoryOwner: a record that root writes belongs to the owner of its directory, so a proxy that is not
+// root can continue with it.
 func TestRecord_DirectoryOwner(t *testing.T) {
 	testenv.NeedsRoot(t)
 	const user = 65532

@@ -24,7 +24,8 @@ func newNamespace(t *testing.T) *netns.Namespace {
 	return n
 }
 
-// TestKernelConntrack_Timeouts: each network namespace has its own.
+// TestKernelConntrack_Timeouts: ApplyConntrack sets all timeouts in a network namespace, and writes nothing the second
+// time.
 func TestKernelConntrack_Timeouts(t *testing.T) {
 	n := newNamespace(t)
 	wanted := sysctl.Conntrack{
@@ -53,7 +54,7 @@ func TestKernelConntrack_Timeouts(t *testing.T) {
 	}
 }
 
-// TestKernelRestore: after several starts the kernel is as before the first.
+// TestKernelRestore: after several starts with different values, a restore sets the values from before the first start.
 func TestKernelRestore(t *testing.T) {
 	n := newNamespace(t)
 	names := []string{"tcp_timeout_established", "tcp_timeout_close_wait", "udp_timeout", "udp_timeout_stream", "tcp_be_liberal"}
@@ -97,8 +98,8 @@ func TestKernelRestore(t *testing.T) {
 	}
 }
 
-// TestKernelConntrack_HashSize: the size belongs to the machine. A namespace cannot change it, and need not if it
-// is right.
+// TestKernelConntrack_HashSize: a namespace cannot change the size of the machine's table, and need not if the size is
+// right.
 func TestKernelConntrack_HashSize(t *testing.T) {
 	n := newNamespace(t)
 	text, err := netnstest.ReadSysctl(n, "net.netfilter.nf_conntrack_max")
@@ -126,7 +127,7 @@ func TestKernelConntrack_HashSize(t *testing.T) {
 	}
 }
 
-// TestKernelCPUs compares with another source in sysfs.
+// TestKernelCPUs compares the number of CPUs with another source in sysfs.
 func TestKernelCPUs(t *testing.T) {
 	found, err := filepath.Glob("/sys/bus/cpu/devices/cpu*")
 	if err != nil || len(found) == 0 {
@@ -141,7 +142,8 @@ func TestKernelCPUs(t *testing.T) {
 	}
 }
 
-// TestKernelAdjustOOMScore: kernel OOM score makes this process slightly more likely to be killed, for a moment.
+// TestKernelAdjustOOMScore: AdjustOOMScore sets the score of this process, which is then slightly more likely to be
+// killed for a moment.
 func TestKernelAdjustOOMScore(t *testing.T) {
 	const own = "/proc/self/oom_score_adj"
 	read := func() string {

@@ -48,7 +48,8 @@ func TestFollower_Pause(t *testing.T) {
 	}
 }
 
-// TestFollower_BeingWritten: a fault counts once it has lasted for the limit, and another one begins anew.
+// TestFollower_BeingWritten: a fault counts once it has lasted for the limit, and a different fault starts a new
+// period.
 func TestFollower_BeingWritten(t *testing.T) {
 	f, start := Follower{Limit: time.Second}, time.Unix(1000, 0)
 	for i, step := range []struct {
@@ -65,7 +66,8 @@ func TestFollower_BeingWritten(t *testing.T) {
 	}
 }
 
-// TestFollower_Run: a look names what was touched, and says when the directory is missing.
+// TestFollower_Run: a look names the changed files, also after their directory was replaced, and reports a missing
+// directory.
 func TestFollower_Run(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	looks := make(chan Seen)
@@ -107,8 +109,7 @@ func TestFollower_Run(t *testing.T) {
 	await("a file in the new one is touched", func(s Seen) bool { return s.Touched[file] })
 }
 
-// TestWayTo_ConfigMap: way to a ConfigMap. The way to a file of a ConfigMap leads through its own directory and
-// the directory of the link.
+// TestWayTo_ConfigMap: WayTo returns the mount's directory, the directory behind the link and the file of a ConfigMap.
 func TestWayTo_ConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dir, "x"), 0o700))
@@ -122,7 +123,7 @@ func TestWayTo_ConfigMap(t *testing.T) {
 	}
 }
 
-// TestWayTo: a loop of links ends after 40 links, as in the kernel.
+// TestWayTo: WayTo ends a loop of links after 40 links, as the kernel does.
 func TestWayTo(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestRepair_ForeignDeletions: foreign deletions are healed. What another program deletes is repaired within a
-// moment. Connections that do not need it are not affected, established ones least of all, and the tables of other
-// programs do not change.
+// TestRepair_ForeignDeletions: objects that another program deletes are restored within a moment. Connections that do
+// not need them are not affected, and other programs' tables do not change.
 func TestRepair_ForeignDeletions(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -76,9 +75,8 @@ func inTable(commands string, family service.Family) string {
 	return strings.ReplaceAll(commands, "TABLE", table(family))
 }
 
-// TestRepair_ForeignDeletionsUnderChurn: foreign deletions are healed under churn. While other Services change all
-// the time, a deletion may make a write fail. No Service is found at fault, and neither retries nor later changes
-// delay the repair.
+// TestRepair_ForeignDeletionsUnderChurn: deleted objects are restored while other Services change all the time and
+// writes may fail. No Service is blamed, and neither retries nor later changes delay the repair.
 func TestRepair_ForeignDeletionsUnderChurn(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
@@ -135,8 +133,8 @@ func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletio
 	p.Logf("%s %s: healed %.1f ms after nft had returned", family, d.name, ms(o.To.Sub(struck)))
 }
 
-// TestRepair_DeletionDuringAudit: a deletion during an audit is healed. The next audit follows at once, and finds
-// what was deleted after the audit had read it.
+// TestRepair_DeletionDuringAudit: a deletion during an audit causes another audit immediately, which finds objects that
+// were deleted after the first audit had read them.
 func TestRepair_DeletionDuringAudit(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()

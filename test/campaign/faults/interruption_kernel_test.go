@@ -20,9 +20,8 @@ var (
 	victimNumber = quietServices + crowd*2/3 + 4
 )
 
-// TestBatch_Interrupted: an interrupted batch. A batch of several transactions ends after two of them. Its receipt
-// says exactly what has landed (checkingWriter compares), the rest lands soon, and connections to other Services
-// go on.
+// TestBatch_Interrupted: if a batch ends after two of its transactions, its receipt lists exactly what landed
+// (checkingWriter compares). The rest lands soon, and connections to other Services continue.
 func TestBatch_Interrupted(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -116,8 +115,7 @@ func (p *proxyNode) checkReceipts(d *domain, since time.Time, want interruption)
 	}
 }
 
-// TestBatch_ProxyStopsMidway: stopping amid a batch. A stopping proxy completes the batch under way, and its
-// successor writes the rest.
+// TestBatch_ProxyStopsMidway: a stopping proxy completes the batch that it writes, and its successor writes the rest.
 func TestBatch_ProxyStopsMidway(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
@@ -146,8 +144,8 @@ func TestBatch_ProxyStopsMidway(t *testing.T) {
 	p.stop()
 }
 
-// TestBatch_ProxyDiesMidway: dying amid a batch. A proxy that dies after two transactions of many leaves every
-// Service served, in its old or its new form. Its successor writes the rest.
+// TestBatch_ProxyDiesMidway: after a proxy that dies in the middle of a batch, every Service is served in its old or
+// its new form, and the next proxy writes the rest.
 func TestBatch_ProxyDiesMidway(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()

@@ -17,9 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestRejectedService_Quarantined: a rejected Service is quarantined. A Service that the kernel rejects is
-// quarantined with the kernel's reason, in the family of the rejection. Its last rules stay, its neighbours go on
-// changing, and once fixed it is released.
+// TestRejectedService_Quarantined: a Service that the kernel rejects is quarantined with the kernel's reason, in the
+// family of the rejection. Its last rules stay, other Services continue to change, and it is released when it is fixed.
 func TestRejectedService_Quarantined(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -87,9 +86,8 @@ func (p *proxyNode) reject(tr *traffic, family service.Family, v defect) {
 		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(next)), ms(answered.Sub(next)), ms(freed.Sub(fixed)))
 }
 
-// TestRejectedService_ProcessRestarts: a restart beside a rejected Service. While a Service is rejected, processes
-// restart with changes that none has seen. No connection is lost, neither to its neighbours nor, on its last good
-// rules, to the Service itself.
+// TestRejectedService_ProcessRestarts: while a Service is rejected, processes restart with changes that none of them
+// has seen. No connection is lost, neither to other Services nor, on its last good rules, to the rejected one.
 func TestRejectedService_ProcessRestarts(t *testing.T) {
 	testenv.OnlyInAll(t)
 	t.Parallel()
@@ -132,8 +130,8 @@ func TestRejectedService_ProcessRestarts(t *testing.T) {
 // double, from 100 ms.
 const busyTries = 2
 
-// TestBusyKernel_WriteRetried: a busy kernel is tried again. When the kernel has no memory for a transaction, the
-// change lands a moment later. No Service is found at fault, and no connection is lost.
+// TestBusyKernel_WriteRetried: if the kernel has no memory for a transaction, the change lands a moment later. No
+// Service is blamed, and no connection is lost.
 func TestBusyKernel_WriteRetried(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/harness"
 )
 
-// Sluice comes to a node by `kubectl apply`, from an archive of `make image`, and its Services
-// answer. It is rolled to another version and back. Then kubeadm's DaemonSet runs the real
-// kube-proxy, and Sluice in its place by nothing but another image. At last the node goes over to
-// Sluice's own DaemonSet by its label, and back. No client notices any of it.
+// `kubectl apply` installs Sluice on a node, from an archive of `make image`, and its Services answer. It is rolled to
+// another version and back. Then kubeadm's DaemonSet runs the real kube-proxy, and Sluice in its place with nothing but
+// another image. Finally the node is moved to Sluice's own DaemonSet by its label, and back. No client notices any of
+// it.
 func TestInstall(t *testing.T) {
 	report := newReport(t)
 	report.step("build the programs", func(t *testing.T) {

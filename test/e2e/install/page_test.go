@@ -32,8 +32,8 @@ const (
 	returnHeading = "Return to kube-proxy"
 )
 
-// The pages' commands migrate a node of kubeadm's and return it, as they are printed, and no client
-// notices. The only word that a reader replaces is the node's name.
+// The commands of the pages migrate a kubeadm node and return it, exactly as printed, and no client notices. A reader
+// replaces only the name of the node.
 func TestInstall_Page(t *testing.T) {
 	report := newReport(t)
 	dir := t.TempDir()

@@ -41,21 +41,22 @@ func TestReadTests(t *testing.T) {
 	}
 }
 
-// TestReadTests_NamesBrokenLine: read tests names broken line.
+// TestReadTests_NamesBrokenLine: the error about an invalid line contains the line.
 func TestReadTests_NamesBrokenLine(t *testing.T) {
 	if _, err := readTests(strings.NewReader("{}\nbroken\n")); err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("error %v, want one with the line", err)
 	}
 }
 
-// The preview of the suite passes every test.
+// TestReadTests_RejectsPreview: a result of the suite's preview, in which every test passes without running, is an
+// error.
 func TestReadTests_RejectsPreview(t *testing.T) {
 	if _, err := readTests(strings.NewReader(`{"name":"[sig-network] a","state":"passed","attempts":0}`)); err == nil {
 		t.Error("a test that did not run passed")
 	}
 }
 
-// TestReadTests_LastAttemptCounts: last attempt counts.
+// TestReadTests_LastAttemptCounts: the last attempt of a test counts.
 func TestReadTests_LastAttemptCounts(t *testing.T) {
 	tests, err := readTests(strings.NewReader(`{"name":"[sig-network] a","state":"failed","attempts":1}
 {"name":"[sig-network] a","state":"passed","attempts":2}
@@ -66,7 +67,7 @@ func TestReadTests_LastAttemptCounts(t *testing.T) {
 	}
 }
 
-// The section names the tests that only the baseline passes, and every exclusion.
+// TestPage: the section names the tests that only the baseline passes, and every exclusion.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	for _, proxy := range proxies {
@@ -106,7 +107,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// docs/reliability.md contains the recorded results.
+// TestPage_Current: docs/reliability.md contains the recorded results.
 func TestPage_Current(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/reliability.md")
 	if err != nil {
@@ -124,7 +125,7 @@ func TestPage_Current(t *testing.T) {
 	}
 }
 
-// TestPage_NeedsResults: page needs results.
+// TestPage_NeedsResults: writing a page without results is an error.
 func TestPage_NeedsResults(t *testing.T) {
 	if err := writePage(t.TempDir(), filepath.Join(t.TempDir(), "page.md")); err == nil {
 		t.Error("a page without results")

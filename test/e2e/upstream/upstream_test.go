@@ -41,8 +41,8 @@ const (
 	suiteMax = 12 * time.Hour
 )
 
-// The published suite passes with Sluice wherever it passes with kube-proxy, which the former run of
-// the same mode has recorded. Without a record, each failure is one of Sluice's.
+// The published suite passes with Sluice wherever it passes with kube-proxy, as recorded by the previous run of the
+// same mode. Without a record, each failure is one of Sluice's.
 func TestUpstream(t *testing.T) {
 	if !slices.Contains(proxies, *proxyFlag) || !slices.Contains(modes, *modeFlag) {
 		t.Fatalf("-proxy must be one of %v, -mode one of %v", proxies, modes)

@@ -23,8 +23,8 @@ var harmless = []string{"settle", "rules", "session", "spread", "sleep", "metric
 // to in each mode, so that it cannot become silent unnoticed.
 const comparedMin = 60
 
-// TestState_AgreesWithScenarioList asks the reference what the scenarios of the list ask the proxy. Where the two
-// differ, one of them is wrong.
+// TestState_AgreesWithScenarioList asks the reference what the scenarios of the list ask the proxy. If the two differ,
+// one of them is wrong.
 func TestState_AgreesWithScenarioList(t *testing.T) {
 	all, err := list.All()
 	if err != nil {
@@ -99,7 +99,7 @@ func agrees(w expect.Wanted, q play.Asked) bool {
 	return true
 }
 
-// TestState_Rows compares the reference with what is laid down, in testdata/rows.txt.
+// TestState_Rows compares the reference with the expectations in testdata/rows.txt.
 func TestState_Rows(t *testing.T) {
 	text, err := os.ReadFile("testdata/rows.txt")
 	if err != nil {
@@ -151,7 +151,7 @@ func judged(t *testing.T, s script.Scenario, mode string) []judgment {
 	return all
 }
 
-// TestState_Unsure: where there is a choice, the reference says nothing.
+// TestState_Unsure: the reference has no answer where several are possible.
 func TestState_Unsure(t *testing.T) {
 	for name, lines := range map[string]string{
 		"slices disagree about the zones of an endpoint": "service\n slice one a(zones=za)\n slice two a(zones=zb)\n p1 -> cluster => a",
@@ -182,7 +182,7 @@ func TestState_Unsure(t *testing.T) {
 	}
 }
 
-// TestWanted_String: wanted as text.
+// TestWanted_String: a wanted answer is printed in the form that scenarios use.
 func TestWanted_String(t *testing.T) {
 	for want, w := range map[string]expect.Wanted{
 		"refused":       {Fate: fixture.Refused},

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// TestJudge: an answer has to be one of the possible ones, in fate, endpoint and source.
+// TestJudge: an answer must be one of the possible ones, in fate, endpoint and source.
 func TestJudge(t *testing.T) {
 	deliveredTo := func(masqueraded bool, to ...string) *explain.Answer {
 		a := &explain.Answer{Verdict: explain.Delivered}

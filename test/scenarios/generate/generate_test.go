@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestGenerator_SameSeedSameText: same seed same text.
+// TestGenerator_SameSeedSameText: the same seed always generates the same scenario, and two seeds generate different
+// ones.
 func TestGenerator_SameSeedSameText(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, mode := range []string{"iptables", "nftables"} {
@@ -62,7 +63,8 @@ var statements = []string{
 	`ingress=.*Proxy`, `/UDP`, `ports=:80`, `ports=nil`, `families=`, `zones=`, `nodes=`, `terminating=true`, `ready=false`,
 }
 
-// TestGenerator_Coverage: what it makes up has some of everything, or its silence would prove nothing.
+// TestGenerator_Coverage: generated scenarios contain every kind of statement. Otherwise a run without failures would
+// prove nothing.
 func TestGenerator_Coverage(t *testing.T) {
 	const seeds = 60
 	for _, mode := range []string{"iptables", "nftables"} {

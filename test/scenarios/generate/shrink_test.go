@@ -94,8 +94,8 @@ func (l liar) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, erro
 	return got, err
 }
 
-// TestShrink_LieFoundAndShortened: lie is found and shortened. A wrong answer is found, and what is left of its
-// scenario is a Service, a slice and the question.
+// TestShrink_LieFoundAndShortened: a wrong answer is found, and its scenario is shortened to a Service, a slice and the
+// question.
 func TestShrink_LieFoundAndShortened(t *testing.T) {
 	fails := func(s script.Scenario) (failure error) {
 		synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestShrink_LieFoundAndShortened(t *testing.T) {
 	}
 }
 
-// TestShrink_LeavesPassing: shrink leaves what passes. A scenario that holds is played once.
+// TestShrink_LeavesPassing: a passing scenario is played once and returned unchanged.
 func TestShrink_LeavesPassing(t *testing.T) {
 	played := 0
 	s, why, err := Shrink(1, "iptables", func(script.Scenario) error { played++; return nil }, shrinkMax)
@@ -139,7 +139,7 @@ func TestShrink_LeavesPassing(t *testing.T) {
 	}
 }
 
-// TestShrink_StopsAtBound: shrink stops at its bound. It plays no more often than it may.
+// TestShrink_StopsAtBound: Shrink plays a scenario no more often than allowed.
 func TestShrink_StopsAtBound(t *testing.T) {
 	const attempts = 7
 	played := 0

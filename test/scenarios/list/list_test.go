@@ -18,7 +18,7 @@ var numbers = map[string]int{
 	"HC": 11, "IN": 17, "CT": 10, "SYNC": 16, "V": 12, "N": 8, "PROC": 22,
 }
 
-// TestAll_EveryScenario: every scenario is there. None of the acceptance scenarios is left out.
+// TestAll_EveryScenario: the list contains all acceptance scenarios.
 func TestAll_EveryScenario(t *testing.T) {
 	all, err := All()
 	if err != nil {
@@ -50,8 +50,8 @@ var elsewhere = map[int]string{
 	22: "TestTakeover_FromKubeProxy of test/e2e", 26: "S-CT-06", 45: "S-PROC-04",
 }
 
-// TestAll_EveryChangeOfV137: every change of v 137 is there. Rows 1 to 30, 41 to 46 and 51 to 53 have a scenario,
-// or something else proves them.
+// TestAll_EveryChangeOfV137: rows 1 to 30, 41 to 46 and 51 to 53 of the changes in v1.37 have a scenario, or are proved
+// elsewhere.
 func TestAll_EveryChangeOfV137(t *testing.T) {
 	all, err := All()
 	if err != nil {

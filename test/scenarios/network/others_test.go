@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestOthers_Expand: a text is written once per family, or its lines are if its table is for both.
+// TestOthers_Expand: a text is written once per family, and a text for a table of both families has its lines once per
+// family.
 func TestOthers_Expand(t *testing.T) {
 	apart := expandOthers("-A INPUT -s {p1} -p {icmp} -j ACCEPT\n")
 	if len(apart) != 2 || !strings.Contains(apart[0], "10.244.1.14 -p icmp ") || !strings.Contains(apart[1], "fd00:10:244:1::14 -p ipv6-icmp ") {
@@ -20,14 +21,14 @@ func TestOthers_Expand(t *testing.T) {
 	}
 }
 
-// TestOthers_PerRelease: others of releases. A text is written once per release of nft.
+// TestOthers_PerRelease: a text with a release is written once per release of nft.
 func TestOthers_PerRelease(t *testing.T) {
 	if got := expandOthers("table inet {release}-t {\n}\n"); len(got) != 2 || got[0] == got[1] || strings.Contains(got[0]+got[1], release) {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestOthers_JumpAgain: others jump again. A second load deletes what the first has added to built-in chains.
+// TestOthers_JumpAgain: a second load first deletes the rules that the first one added to built-in chains.
 func TestOthers_JumpAgain(t *testing.T) {
 	got := rejump(":X - [0:0]\n-I FORWARD -j X\n-A X -j DROP\n")
 	if want := ":X - [0:0]\n-D FORWARD -j X\n-I FORWARD -j X\n-A X -j DROP\n"; got != want {
@@ -35,7 +36,7 @@ func TestOthers_JumpAgain(t *testing.T) {
 	}
 }
 
-// TestOthers_ProxyChains: chains of other programs may also have names that begin with KUBE-.
+// TestOthers_ProxyChains: chains of other programs whose names begin with KUBE- are not taken for the proxy's.
 func TestOthers_ProxyChains(t *testing.T) {
 	for line, want := range map[string]bool{
 		":KUBE-SERVICES - [0:0]":                                 true,

@@ -32,7 +32,7 @@ func TestSCTP_Packets(t *testing.T) {
 	}
 }
 
-// No other code here checks the layout of RFC 9260.
+// TestSCTP_InitBytes: an INIT packet has the layout of RFC 9260, which no other code here checks.
 func TestSCTP_InitBytes(t *testing.T) {
 	b := sctpPacket{source: 0x1234, target: 80, initiate: 0x01020304}.bytes()
 	const want = "1234" + "0050" + "00000000" /* checksum */ + "01" + "00" + "0014" + "01020304" + "00010000" + "0001" + "0001" + "00000001"

@@ -19,7 +19,7 @@ type tally struct{ set, removed int }
 func (c *tally) Set(string, runtime.Object)    { c.set++ }
 func (c *tally) Remove(string, string, string) { c.removed++ }
 
-// TestPlan_ExamineShowsQuestionsAsksNone: examine shows questions and asks none.
+// TestPlan_ExamineShowsQuestionsAsksNone: Examine passes on the questions of a scenario without asking them.
 func TestPlan_ExamineShowsQuestionsAsksNone(t *testing.T) {
 	const text = `S-X-1 t
     service

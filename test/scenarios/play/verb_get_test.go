@@ -36,7 +36,7 @@ func TestParseResponse(t *testing.T) {
 	}
 }
 
-// TestResponse_Compared: response is compared.
+// TestResponse_Compared: a response is compared by status, fields, headers and body.
 func TestResponse_Compared(t *testing.T) {
 	got := received{
 		status: http.StatusOK, header: http.Header{"X-Weight": {"2"}},

@@ -33,7 +33,7 @@ table inet sluice-offload { # progname sluice
 }
 `
 
-// TestBlocksOf: blocks of a listing.
+// TestBlocksOf: blocksOf divides a listing into its tables, sets and chains.
 func TestBlocksOf(t *testing.T) {
 	got := blocksOf(listed)
 	want := []block{

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestTimes: sessions have a name and a count.
+// TestTimes: times reads the name and the count of sessions.
 func TestTimes(t *testing.T) {
 	for word, want := range map[string]int{"s1": 1, "many*200": 200, "many*1": 1} {
 		name, count, err := times(word)

@@ -35,7 +35,7 @@ S-CIP-02b the second
 	}
 }
 
-// TestParse_ErrorNamesPlace: parse refuses with the place.
+// TestParse_ErrorNamesPlace: an error of Parse names the file and the line.
 func TestParse_ErrorNamesPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"endpoints a":                  `f:1: "endpoints a": want a heading`,
@@ -48,7 +48,7 @@ func TestParse_ErrorNamesPlace(t *testing.T) {
 	}
 }
 
-// TestParse_For: one scenario becomes one per name.
+// TestParse_For: one scenario with several names becomes one scenario per name.
 func TestParse_For(t *testing.T) {
 	got, err := Parse("f", "S-BES-01 $it: obeyed\n  for docker ufw\n  others $it\n")
 	if err != nil {

@@ -33,7 +33,7 @@ func prepare(t *testing.T, dir string) Files {
 	return files
 }
 
-// TestPrepare_ServingCertificateTrusted: serving certificate is trusted.
+// TestPrepare_ServingCertificateTrusted: the serving certificate is trusted by the authority in the CA file.
 func TestPrepare_ServingCertificateTrusted(t *testing.T) {
 	f := prepare(t, t.TempDir())
 	roots := x509.NewCertPool()
@@ -52,7 +52,7 @@ func TestPrepare_ServingCertificateTrusted(t *testing.T) {
 	}
 }
 
-// TestPrepare_KubeconfigServerAndUser: kubeconfigs name server and user.
+// TestPrepare_KubeconfigServerAndUser: each kubeconfig names the server and its user.
 func TestPrepare_KubeconfigServerAndUser(t *testing.T) {
 	f := prepare(t, t.TempDir())
 	tokens := string(read(t, f.Tokens))
@@ -74,7 +74,8 @@ func TestPrepare_KubeconfigServerAndUser(t *testing.T) {
 	}
 }
 
-// Clients keep their kubeconfig across a restart of the server.
+// TestPrepare_AgainKeepsClientFiles: a second Prepare keeps the clients' files, so clients keep their kubeconfig when
+// the server restarts.
 func TestPrepare_AgainKeepsClientFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := prepare(t, dir)
@@ -90,7 +91,7 @@ func TestPrepare_AgainKeepsClientFiles(t *testing.T) {
 	}
 }
 
-// TestPrepare_DamagedFileNamed: damaged file is named.
+// TestPrepare_DamagedFileNamed: the error about a damaged file names it.
 func TestPrepare_DamagedFileNamed(t *testing.T) {
 	dir := t.TempDir()
 	f := prepare(t, dir)
