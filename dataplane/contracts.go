@@ -72,7 +72,7 @@ const (
 const Stages = int(stages)
 
 // Writer makes one attempt to write one batch into one domain's kernel. It does not
-// retry, sleep or decide. One goroutine at a time calls it. Both methods block and honour
+// retry, sleep or decide. One goroutine at a time calls it. Both methods block and honor
 // the context.
 type Writer interface {
 	// Write reports errors in the receipt.

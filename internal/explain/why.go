@@ -293,7 +293,7 @@ func (w *why) keepReason(f *frontend) string {
 	}
 }
 
-// detection says how local pods are recognised.
+// detection says how local pods are recognized.
 func (w *why) detection() string {
 	detect := w.Facts.Detect[w.family]
 	if detect.CIDR.IsValid() {

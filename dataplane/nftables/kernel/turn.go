@@ -131,7 +131,8 @@ func (t *turns) divide(changes []dataplane.Change, of map[service.Key]int, large
 	return now, left
 }
 
-// tooLong reports whether a batch is not divided, so that no Service waits for ever. It counts the writes in which one waits.
+// tooLong reports whether a batch must not be divided, because a Service has waited too long or two large Services would
+// wait for each other. It counts the consecutive writes in which a Service waits.
 func (t *turns) tooLong(losers map[service.Key]bool, of map[service.Key]int) bool {
 	t.waited++
 	long := t.waited > waitedMax
