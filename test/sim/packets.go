@@ -218,7 +218,8 @@ func (j *judge) route(p nftmodel.Packet, c claimant) expectation {
 		reference.Refused: nftmodel.Rejected, reference.Dropped: nftmodel.Dropped, reference.Delivered: nftmodel.Delivered,
 	}[r.Fate]
 	return expectation{verdict: verdict, endpoints: r.To, masqueraded: r.Masqueraded, hashes: spec.Balancing.Hashes(),
-		rounded: spec.Balancing == service.LeastConnections || spec.Adaptation.SlowStart > 0 || spec.Zones.Share > 0}
+		rounded: spec.Balancing == service.LeastConnections || spec.Adaptation.SlowStart > 0 || spec.Zones.Share > 0 ||
+			c.served.state.isObserved()}
 }
 
 // fromPod reports whether a packet is recognised as that of a local pod.
