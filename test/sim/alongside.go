@@ -87,11 +87,8 @@ func (w *world) changeOthers(d random, hung int) error {
 // isLarge reports whether a Service has a full table of slots, which observations of its endpoints cause as well. Such a
 // Service may be written in turns, which takes longer than changedWithin if there is a minimum interval between writes.
 func (s state) isLarge() bool {
-	large := slices.ContainsFunc(s.slices, func(slice *service.Slice) bool { return slice.Observed != nil })
-	for _, family := range service.Families {
-		service.Sizes(s.spec, s.slices, family, func(port service.PortSize) { large = large || port.FullTable })
-	}
-	return large
+	observed := slices.ContainsFunc(s.slices, func(slice *service.Slice) bool { return slice.Observed != nil })
+	return observed || s.spec != nil && s.spec.FullTable(s.slices)
 }
 
 // onTime returns an error if changes of Services are not in the kernel.
