@@ -24,6 +24,9 @@ func (c *Change) Size() int {
 	return 1 + longest/usualBody
 }
 
+// WaitedMax is how many turns a change waits at most for the turns of large Services, which may change all the time.
+const WaitedMax = 20
+
 // NextLarge returns the size of each Service in a batch, and the Service above most that has its turn after last: they
 // follow each other in the order of keys, so one that changes all the time does not keep the others waiting. It reports
 // false if no Service is large.

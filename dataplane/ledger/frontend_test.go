@@ -193,20 +193,20 @@ func TestFrontends_OwnerMovesWhileFormerHeld(t *testing.T) {
 // objects there. Otherwise a write divided by Services could add a source range next to one that it overlaps, which the
 // kernel rejects.
 func TestFrontends_RemovalBelongsToTaker(t *testing.T) {
-	has := owners{1: "former"}
+	has := owners{1: "loser"}
 	l := New(nil, names{}, has.of)
-	l.Want(fragment("former", 1, append(firewall(1, "former", 1, 2), served(1, "former"), served(2, "former"))...))
+	l.Want(fragment("loser", 1, append(firewall(1, "loser", 1, 2), served(1, "loser"), served(2, "loser"))...))
 	l.Settle(l.Plan(), landed())
 	has[1] = "taker"
 	l.Want(fragment("taker", 1, append(firewall(1, "taker", 3), served(1, "taker"))...))
-	l.Want(fragment("former", 2))
+	l.Want(fragment("loser", 2))
 	removed := map[service.Key]int{}
 	for _, c := range l.Plan().Changes {
 		if c.After == nil {
 			removed[c.Owner]++
 		}
 	}
-	if want := map[service.Key]int{key("taker"): 2, key("former"): 1}; !maps.Equal(removed, want) {
+	if want := map[service.Key]int{key("taker"): 2, key("loser"): 1}; !maps.Equal(removed, want) {
 		t.Errorf("removals by owner: %v, want two ranges of the taker's and the other frontend: %v", removed, want)
 	}
 }

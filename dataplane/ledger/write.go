@@ -52,8 +52,8 @@ func (l *Ledger) Plan() *dataplane.Batch {
 }
 
 // blamed returns the Service that a rejection of an object is blamed on: of those that share it, one that
-// has not settled, if there is one. The last object of a Service at a frontend that another one has now belongs to that
-// one, so that no write has the objects of both.
+// has not settled, if there is one. If another Service took the frontend of a removed object, the removal belongs to that
+// Service, so that a write divided by Services contains the removal together with the additions.
 func (l *Ledger) blamed(e *entry) service.Key {
 	if by := e.claims.last(); by != nil && e.wanted == nil {
 		if f, ok := l.naming.Frontend(l.entries.id(e)); ok && l.frontends.tenures[f].by != nil {

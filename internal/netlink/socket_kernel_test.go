@@ -216,8 +216,8 @@ func TestKernelSocket_RejectedQuery(t *testing.T) {
 	}
 }
 
-// TestKernelTableListener_ExcludesOwnChanges: the listener receives changes of other sockets, and not those of its own
-// socket.
+// TestKernelTableListener_ExcludesOwnChanges: the listener receives changes of other sockets, but not of the socket
+// whose port it excludes.
 func TestKernelTableListener_ExcludesOwnChanges(t *testing.T) {
 	node, s := inNamespace(t, Config{})
 	other := open(t, node, Config{})

@@ -45,7 +45,7 @@ type attack struct {
 	check func(*trial) error
 }
 
-// attacks are, in this order, docs/threat-model.md T1, T10, T11, T12, P1, T2, T2 with a ClusterIP, T17, T6 and T14.
+// attacks are, in this order, docs/threat-model.md T1, T8, T9, T10, P1, T2, T2 with a ClusterIP, T14, T5 and T12.
 var attacks = []attack{
 	{name: "a Service with 200,000 frontends", begin: (*trial).oversize, restart: true},
 	{name: "300 Services with long invalid annotations", begin: (*trial).annotations},

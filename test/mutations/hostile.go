@@ -155,7 +155,7 @@ var hostile = []mutation{
 	{
 		name:      "large Services keep others waiting",
 		sentence:  "Services that come and go are written although large Services come all the time.",
-		edits:     edit("dataplane/iptables/kernel/turn.go", "t.waited >= waitedMax", "t.waited < 0"),
+		edits:     edit("dataplane/iptables/kernel/turn.go", "t.waited >= dataplane.WaitedMax", "t.waited < 0"),
 		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelTurns_TiedChangesWaitIsBounded")},
 	},
 	{
@@ -171,14 +171,14 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_LoserWaitsWithTaker")}, short: true,
 	},
 	{
-		name:      "a Service waits for ever for the one that takes its frontend",
+		name:      "a Service waits forever for the one that takes its frontend",
 		sentence:  "It waits for 20 turns at most.",
-		edits:     edit("dataplane/nftables/kernel/turn.go", "long := t.waited > waitedMax", "long := false"),
+		edits:     edit("dataplane/nftables/kernel/turn.go", "long := t.waited > dataplane.WaitedMax", "long := false"),
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_LoserWaitsWithTaker")}, short: true,
 	},
 	{
 		name:      "two Services remove and add ranges of one frontend",
-		sentence:  "Whoever takes a frontend also removes what the former Service has there.",
+		sentence:  "Whoever takes a frontend also removes what the previous Service has there.",
 		edits:     edit("dataplane/ledger/write.go", "by != nil && e.wanted == nil", "by != nil && e.wanted != nil"),
 		campaigns: []campaign{unitTest("dataplane/ledger", "TestFrontends_RemovalBelongsToTaker")}, short: true,
 	},

@@ -19,8 +19,8 @@ type set struct {
 	handle   uint64
 	userData string
 	elements map[string]*element
-	// order has the elements by key, and lists the messages that list them; nil if they have changed since somebody
-	// asked. Elements with a timeout are described anew each time.
+	// order contains the elements by key, and lists the messages with all of them. A change of the elements makes both
+	// nil. Sets with timeouts have no lists, because the remaining time changes.
 	order []*element
 	lists [][]byte
 	// numbers is the number of the newest element.

@@ -21,13 +21,9 @@ type turns struct {
 	waited int
 }
 
-const (
-	// TurnSize is the size of a turn in the nft variant: some 4,000 rules. On an idle node they take 60 ms if they are
-	// new, and 100 ms if they replace others.
-	TurnSize = 1500
-	// waitedMax is how many turns tied changes wait at most. New large Services may come all the time.
-	waitedMax = 20
-)
+// TurnSize is the size of a turn in the nft variant: some 4,000 rules. On an idle node they take 60 ms if they are
+// new, and 100 ms if they replace others.
+const TurnSize = 1500
 
 // choose divides changes. It leaves nothing if the batch changes the node's own chains, which serve all, or has objects of
 // unsure state.
@@ -40,7 +36,7 @@ func (t *turns) choose(changes []dataplane.Change) (now, left []dataplane.Change
 	if found {
 		tied, found = tiedServices(changes)
 	}
-	if !found || t.waited >= waitedMax {
+	if !found || t.waited >= dataplane.WaitedMax {
 		t.waited = 0
 		return changes, nil
 	}

@@ -134,7 +134,7 @@ func TestKernelTurns_TiedChangesWaitIsBounded(t *testing.T) {
 	onFamilies(t, []service.Family{service.IPv4}, func(k *kernelTest) {
 		p := newPipeline(k, 20)
 		p.serve(aService(9, 1, 80, 1, 0))
-		for n := range 2*waitedMax + 2 {
+		for n := range 2*dataplane.WaitedMax + 2 {
 			p.serve(aService(20+n, 2, 80, 100, 0))
 			if p.write(); p.ledger.Whole(aService(9, 0, 0, 0, 0).Key) {
 				if n < 5 {
@@ -143,6 +143,6 @@ func TestKernelTurns_TiedChangesWaitIsBounded(t *testing.T) {
 				return
 			}
 		}
-		k.Errorf("a Service waits for more than %d turns", 2*waitedMax)
+		k.Errorf("a Service waits for more than %d turns", 2*dataplane.WaitedMax)
 	})
 }

@@ -67,9 +67,6 @@ type turns struct {
 	waited int
 }
 
-// waitedMax is how many turns a Service waits at most for one that takes its frontend, which may change all the time.
-const waitedMax = 20
-
 // choose leaves a part of Services with more than most changes for the next writes, so that others wait for a part only.
 // Large Services take turns after the last one, in the order of keys: one that changes all the time does not keep the
 // others waiting. A Service that loses a frontend to one that waits, waits as well. A batch that changes the node's own
@@ -135,7 +132,7 @@ func (t *turns) divide(changes []dataplane.Change, of map[service.Key]int, large
 // wait for each other. It counts the consecutive writes in which a Service waits.
 func (t *turns) tooLong(losers map[service.Key]bool, of map[service.Key]int) bool {
 	t.waited++
-	long := t.waited > waitedMax
+	long := t.waited > dataplane.WaitedMax
 	for key := range losers {
 		long = long || of[key] > t.most // two large Services may each wait for a frontend of the other
 	}

@@ -88,11 +88,11 @@ func TestTurns_LoserWaitsWithTaker(t *testing.T) {
 		if got, all := choose(); !maps.Equal(got, test.want) || all != len(changes) {
 			t.Errorf("%s: %v now of %d, want %v of %d", name, got, all, test.want, len(changes))
 		}
-		for range waitedMax - 1 {
+		for range dataplane.WaitedMax - 1 {
 			choose()
 		}
 		if got, _ := choose(); got[loser] != test.losing+1 {
-			t.Errorf("%s: the loser still waits after %d turns: %v", name, waitedMax, got)
+			t.Errorf("%s: the loser still waits after %d turns: %v", name, dataplane.WaitedMax, got)
 		}
 	}
 }

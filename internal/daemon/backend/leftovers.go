@@ -23,7 +23,7 @@ import (
 type Keep struct{ NFTables, IPTables, IPVS, Userspace bool }
 
 // Sweep finds what the modes of Sluice or kube-proxy left on a node, and removes it. A starting proxy runs it once the
-// rules of its own mode are applied; until then, the others forward traffic. Rules of families that it does not name
+// rules of the configured mode are applied; until then, the others forward traffic. Rules of families that it does not name
 // remain, except for those of IPVS mode.
 //
 // Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would still catch what the rules do not,

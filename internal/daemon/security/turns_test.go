@@ -100,7 +100,7 @@ func TestTurns_ManyAddresses(t *testing.T) {
 	}
 }
 
-// TestReviews_MetricsAudiences: the metrics address accepts tokens of its own audience, and those for the API server.
+// TestReviews_MetricsAudiences: the metrics address accepts tokens for its audience and for the API server.
 func TestReviews_MetricsAudiences(t *testing.T) {
 	g := newGuardedAt(t, Address{Header: "Authorization", Audience: "sluice.dev", APIServer: true})
 	jwt := func(claims string) string {
