@@ -16,36 +16,36 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Connection is a tracked connection as its client made it, and where its packets go.
+// Connection is a tracked connection: what its client asked for, and where the kernel sends its packets.
 type Connection struct {
-	// Number distinguishes it from the others of its family.
+	// Number distinguishes it from other connections of its family.
 	Number   uint32
 	Protocol uint8
 	// From and To are the client and the destination that it asked for.
 	From, To netip.AddrPort
-	// Answerer is who gets the packets, and Seen whom it sees as their sender.
+	// Answerer receives the packets. Seen is the address that it sees as their sender.
 	Answerer, Seen netip.AddrPort
-	// State is that of a TCP connection, such as ESTABLISHED; empty otherwise. The kernel does not say it of one
-	// that is offloaded.
+	// State is the state of a TCP connection, such as ESTABLISHED. It is empty for other protocols, and for an
+	// offloaded connection, whose state the kernel does not report.
 	State string
 	// Offloaded is set while a flowtable has the connection: its packets bypass netfilter.
 	Offloaded bool
-	// Accounted is set if the kernel counts its packets and bytes, which are in Carried then: those from the client,
-	// and those to it, with the headers of IP and above. It does so for connections that began after
-	// net.netfilter.nf_conntrack_acct was set.
+	// Accounted is set if the kernel counts its packets and bytes, with the headers of IP and above. Carried then has
+	// the counts in both directions. The kernel counts connections that began after net.netfilter.nf_conntrack_acct
+	// was set.
 	Accounted bool
 	Carried   traffic.Counts
-	// Began is zero unless net.netfilter.nf_conntrack_timestamp was set before.
+	// Began is zero unless net.netfilter.nf_conntrack_timestamp was set before the connection began.
 	Began time.Time
 }
 
-// Tuple is how a client names its connection: from itself to the destination that it asked for.
+// Tuple identifies a connection as its client sees it: the client's address and the destination that it asked for.
 type Tuple struct {
 	Protocol uint8
 	From, To netip.AddrPort
 }
 
-// Tuple returns the connection's name.
+// Tuple returns the connection's tuple.
 func (c *Connection) Tuple() Tuple { return Tuple{c.Protocol, c.From, c.To} }
 
 // Frontend returns the destination; false if no Service has such a protocol.
@@ -73,8 +73,8 @@ var tcpStates = [...]string{
 }
 
 // Connections lists the connections of a client to a destination; port 0 of the client means all
-// of its ports. It returns the first few, and how many more there are. Kernels before Linux 5.8
-// pass their whole table through it.
+// of its ports. It returns the first ones, up to most, and the number of others. Kernels before Linux
+// 5.8 list their whole table, from which it selects.
 func Connections(ctx context.Context, protocol service.Protocol, from, to netip.AddrPort, most int) (list []Connection, more int, err error) {
 	family := service.FamilyOf(to.Addr())
 	for _, filtered := range []bool{true, false} {
@@ -102,7 +102,7 @@ func Connections(ctx context.Context, protocol service.Protocol, from, to netip.
 	return list, more, nil
 }
 
-// Translated calls each with all connections of a family that lead elsewhere than their client asked for.
+// Translated calls each with all connections of a family that do not lead to the destination their client asked for.
 func Translated(ctx context.Context, family service.Family, each func(Connection)) error {
 	err := eachConnection(ctx, here, family, nil, func(c Connection) {
 		if c.translated() {
@@ -115,14 +115,14 @@ func Translated(ctx context.Context, family service.Family, each func(Connection
 	return nil
 }
 
-// translated reports whether the connection leads elsewhere than its client asked for.
+// translated reports whether the connection leads to another destination than its client asked for.
 func (c *Connection) translated() bool { return c.Answerer != c.To }
 
 // here runs a function in the process's own network namespace.
 func here(f func() error) error { return f() }
 
-// eachConnection lists the connections of a family, in a network namespace, that a filter, which may be nil, lets
-// through.
+// eachConnection lists the connections of a family in a network namespace. With a filter, the kernel lists only those
+// that match (Linux 5.8).
 func eachConnection(ctx context.Context, inside func(func() error) error, family service.Family, filter []byte, each func(Connection)) (err error) {
 	n := netfilter{family: family, inside: inside}
 	socket, err := n.open()
@@ -139,8 +139,8 @@ func eachConnection(ctx context.Context, inside func(func() error) error, family
 	})
 }
 
-// appendConnectionFilter makes the kernel leave out what has another destination. It omits IPv6
-// addresses; see filterFor.
+// appendConnectionFilter makes the kernel list only connections to a destination. The filter omits
+// IPv6 addresses; see filterFor.
 func appendConnectionFilter(b []byte, family service.Family, protocol service.Protocol, to netip.AddrPort) []byte {
 	b, tuple := netlink.Nest(b, attrOriginal|nested)
 	flags := uint32(filterProtocol | filterDestinationPort)
@@ -188,7 +188,7 @@ func parseConnection(attrs []byte) (c Connection) {
 	return c
 }
 
-// counters reads those of one direction.
+// counters reads the counters of one direction.
 func counters(b []byte) (packets, bytes uint64) {
 	return netlink.Find(b, attrPackets).Uint64(), netlink.Find(b, attrBytes).Uint64()
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Direction is who began a flow, whom it led to, and whether that was translated.
+// Direction is the sender and the destination of a flow's first packet, and whether the kernel translated the flow.
 type Direction struct {
 	From, To   netip.AddrPort
 	Translated bool
 }
 
-// DeleteUDP deletes the UDP flows that are stale, and returns how many there were. inside is that of
-// Config.
+// DeleteUDP deletes the UDP flows for which stale returns true, and returns how many it deleted. inside
+// is Config.Inside.
 func DeleteUDP(
 	ctx context.Context, family service.Family, stale func(Direction) bool, inside func(func() error) error,
 ) (deleted int, err error) {

@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// drainPicture is what matters of a Service with a drain deadline in one family.
+// drainPicture is the part of a view that drain deadlines depend on, for one Service and family.
 type drainPicture struct {
 	after time.Duration
 	// ports are sorted by their identities.
 	ports []drainPort
-	// unknown is set if endpoints may have left that this picture's predecessor did not have.
+	// unknown is set if the family cleaner did not see an older picture with endpoints that may have connections.
 	unknown bool
 }
 
-// drainID identifies a port of a Service, whose name may change.
+// drainID identifies a port of a Service. It omits the port's name, which may change.
 type drainID struct {
 	protocol uint8
 	number   uint16
@@ -31,16 +31,16 @@ func (i drainID) compare(other drainID) int {
 	return cmp.Or(cmp.Compare(i.protocol, other.protocol), cmp.Compare(i.number, other.number))
 }
 
-// drainPort has the frontends of a port as destinations, and the endpoints that get new connections, or would if they answered. Both
-// kinds of traffic policy count: a client on the node uses all endpoints where others may use only local ones.
+// drainPort has the frontends of a port as destinations. Its targets are the endpoints that get new connections, or
+// would if they responded, by either traffic policy: clients on the node may use all where others use only local ones.
 type drainPort struct {
 	drainID
 	destinations []destination
 	targets      []netip.AddrPort
 }
 
-// newDrainPicture reduces a view; to nil if it has no deadline or no ports. If the context ends, the picture is
-// incomplete.
+// newDrainPicture reduces a view to a picture. It returns nil if the view has no drain deadline or no ports. If the
+// context ends, the picture is incomplete.
 func newDrainPicture(ctx context.Context, family service.Family, view *service.View) *drainPicture {
 	if !view.Drain.Limited || len(view.Ports[family]) == 0 {
 		return nil
@@ -71,8 +71,8 @@ func (p *drainPicture) port(id drainID) *drainPort {
 	return &p.ports[i]
 }
 
-// overtaking returns the picture as it is when the family cleaner has not seen an older one. Endpoints that only the
-// older one had may have got connections.
+// overtaking returns the picture to use in place of an older one that the family cleaner has not seen. Endpoints that
+// only the older picture has may have got connections.
 func (p *drainPicture) overtaking(older *drainPicture) *drainPicture {
 	if p == nil || older == nil {
 		return p

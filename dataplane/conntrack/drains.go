@@ -18,12 +18,12 @@ const leaversMax = 1000
 // drains decides which connections are cut because their endpoint has left a Service with a drain deadline. It is
 // pure and belongs to one table. Services without a deadline are not in it.
 //
-// The deadline of an endpoint begins with the view that lacks it. Then a look at the flows of the Service port
-// finds those to cut. The same look finds flows to endpoints that no view had, and their deadline begins: the
-// process may have started after they left. So the first view of a Service makes a look, too.
+// The time until an endpoint's deadline starts with the first view without the endpoint. At the deadline, a look at
+// the flows of the Service port finds those to cut. If a look finds flows to an endpoint that no view had, its time
+// starts then: it may have left before the process started. So the first view of a Service causes a look, too.
 type drains struct {
 	services map[service.Key]*draining
-	// looks are the destinations whose flows the next sweep examines, and busy the Services that have some.
+	// looks are the destinations whose flows the next sweep examines, and busy the Services that have such looks.
 	looks map[destination]look
 	busy  map[*draining]bool
 	queue drainQueue
@@ -34,7 +34,7 @@ type draining struct {
 	key     service.Key
 	picture *drainPicture
 	leavers map[leaverKey]*leaver
-	// at is the next deadline, and place that of the Service in the queue; negative without a deadline.
+	// at is the next deadline. place is the index of the Service in the queue; negative if it has no deadline.
 	at    time.Time
 	place int
 }
@@ -48,7 +48,7 @@ type leaver struct {
 	since time.Time
 	// due is set once its connections are to be cut, and crowded if this is because of leaversMax.
 	due, crowded bool
-	// cut counts them.
+	// cut counts the connections that were cut.
 	cut int
 }
 
@@ -62,7 +62,7 @@ func newDrains() *drains {
 	return &drains{services: map[service.Key]*draining{}, looks: map[destination]look{}, busy: map[*draining]bool{}}
 }
 
-// put stores what a Service is now. The picture is nil if it has no deadline or is gone: then nothing is cut.
+// put stores a Service's picture. A nil picture means no deadline, or a removed Service: nothing is cut then.
 func (d *drains) put(key service.Key, p *drainPicture, now time.Time) {
 	s := d.services[key]
 	switch {
@@ -110,8 +110,8 @@ func (s *draining) follow(former *drainPicture, now time.Time) {
 	}
 }
 
-// bound makes the oldest leavers due if there are too many. If sweeps fail for long, it forgets some: a later look
-// finds them again.
+// bound makes the oldest leavers due if there are too many. If sweeps keep failing, it forgets the oldest: a later
+// look finds them again.
 func (d *drains) bound(s *draining) {
 	if len(s.leavers) <= leaversMax {
 		return
@@ -149,7 +149,7 @@ func (d *drains) looking(s *draining, port *drainPort) bool {
 	return slices.ContainsFunc(port.destinations, func(to destination) bool { return d.looks[to].of == s })
 }
 
-// due makes leavers due whose deadline has passed.
+// due marks the leavers whose deadline has passed.
 func (d *drains) due(now time.Time) {
 	for len(d.queue) > 0 && !now.Before(d.queue[0].at) {
 		s := d.queue[0]
@@ -171,7 +171,7 @@ func (d *drains) next() time.Time {
 	return d.queue[0].at
 }
 
-// schedule puts a Service where it belongs in the queue.
+// schedule computes the next deadline of a Service and updates the queue.
 func (d *drains) schedule(s *draining) {
 	s.at = time.Time{}
 	for _, l := range s.leavers {
@@ -190,10 +190,10 @@ func (d *drains) schedule(s *draining) {
 	}
 }
 
-// judge returns the leaver to which a flow leads if the flow is to be cut, and its Service. The deadline of an
-// endpoint that no view had begins. nodePort reports whether a flow to a destination asks for a node port.
+// judge returns the look that covers a flow and the leaver to which the flow leads; a nil leaver means not to cut it.
+// If no view had the endpoint, its time starts now. nodePort reports whether a flow to a destination is to a node port.
 //
-// A TCP connection that has ended is in the kernel's table for a while. It is left to the kernel.
+// An ended TCP connection remains in the kernel's table for a while. judge leaves it to the kernel.
 func (d *drains) judge(f *flow, nodePort func(destination) bool, now time.Time) (look, *leaver) {
 	if len(d.looks) == 0 || !f.translated() {
 		return look{}, nil
@@ -229,7 +229,7 @@ func ended(f *flow) bool {
 	return state == "TIME_WAIT" || state == "CLOSE"
 }
 
-// finish takes note of what a sweep has looked at, and returns what it has cut.
+// finish removes the due leavers whose looks a sweep completed, and returns the connections that were cut.
 func (d *drains) finish() (all []Cut) {
 	for s := range d.busy {
 		cut := Cut{Service: s.key, Deadline: s.picture.after}

@@ -26,17 +26,17 @@ const (
 	Ended
 )
 
-// TableEvent is the kernel's announcement about a connection to a Service. It has counters only if it ended.
+// TableEvent is the kernel's announcement about a connection to a Service. The kernel sends counters with Ended only.
 type TableEvent struct {
 	Kind   EventKind
 	Family service.Family
 	Connection
 	// Replied is set if packets of the other direction were seen.
 	Replied bool
-	// Key is the Service that the connection asks for, and At when the announcement arrived.
+	// Key is the Service to which the client connects, and At the time at which the announcement arrived.
 	Key service.Key
 	At  time.Time
-	// tuple is the connection's name, as attributes.
+	// tuple is the connection's original tuple as netlink attributes.
 	tuple []byte
 }
 
@@ -46,7 +46,7 @@ const groupNew, groupUpdate, groupDestroy = 1, 2, 3
 // ErrNoEvents means that the kernel does not announce connections.
 var ErrNoEvents = errors.New("the kernel announces no connections, because net.netfilter.nf_conntrack_events is 0; set it to 1")
 
-// CheckEvents returns ErrNoEvents if listening is useless.
+// CheckEvents returns ErrNoEvents if net.netfilter.nf_conntrack_events is 0.
 func CheckEvents() error {
 	if text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); err == nil && strings.TrimSpace(string(text)) == "0" {
 		return ErrNoEvents
@@ -63,7 +63,7 @@ type Entry struct {
 // Entry returns the identity of the connection.
 func (e *TableEvent) Entry() Entry { return Entry{e.Number, e.tuple} }
 
-// Delete deletes entries of a family. One that is gone is no error.
+// Delete deletes entries of a family. An entry that no longer exists is not an error.
 func Delete(_ context.Context, family service.Family, entries []Entry) (err error) {
 	n := &netfilter{family: family, inside: here}
 	defer func() { err = errors.Join(err, n.close()) }()
@@ -85,7 +85,7 @@ func Delete(_ context.Context, family service.Family, entries []Entry) (err erro
 	return nil
 }
 
-// listener hears what the kernel announces of connections.
+// listener receives the kernel's announcements about connections.
 type listener struct{ *netlink.Listener }
 
 // Listen begins to listen, in the network namespace of the calling thread.

@@ -10,17 +10,16 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// expectations say where each Service's last view leads, applied or not. The kernel may follow
-// such a view before the family cleaner knows it: a write takes effect before its writer returns,
-// and the ack passes through the Service's actor. A flow that begins in between is not
-// stale, though the picture that the family cleaner has says so. Without this, its answer would be
-// lost with it.
+// expectations hold the endpoints of each Service's last view, applied or not. The kernel may
+// apply a view before the family cleaner receives it: a write takes effect before its writer
+// returns, and the ack passes through the Service's actor. A flow that begins in between is not
+// stale, although it seems so by the family cleaner's older picture. If a sweep deleted it, the
+// answer to its client would be lost.
 //
-// A sweep asks after it has seen the flow, and a view is submitted before the kernel can
-// follow it, so each flow that began by a submitted view finds the view here or a later
-// one. Flows that are kept for a view are judged again when that view is programmed. An
-// actor reports no view as programmed after it has submitted another, so the last one of
-// both kinds counts.
+// A sweep looks here after it has read the flow, and a view is submitted before the kernel can
+// apply it. So the sweep finds the view by which the flow began, or a later one. A flow that is
+// kept because of a view is judged again when that view is programmed. An actor does not report
+// a view as programmed after it has submitted another one, so the last view of either kind counts.
 type expectations struct {
 	mu        sync.Mutex
 	services  map[service.Key][]port
@@ -62,8 +61,8 @@ func (e *expectations) put(key service.Key, ports []port) {
 	}
 }
 
-// putDrain stores where a Service's last view leads new connections, if it has a drain deadline. It returns the
-// picture for the family cleaner, which does not see submitted views that were overtaken.
+// putDrain stores the drain picture of a Service's last view, which may be nil. It returns the picture for the family
+// cleaner, marked as unknown if it replaces one with other endpoints that was submitted but not applied.
 func (e *expectations) putDrain(key service.Key, p *drainPicture, applied bool) *drainPicture {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -90,7 +89,7 @@ func (e *expectations) wants(key service.Key, id drainID, endpoint netip.AddrPor
 	return port != nil && holds(port.targets, endpoint)
 }
 
-// lead reports whether a last view leads a flow to where it goes.
+// lead reports whether the last view of some Service leads a flow to the endpoint to which it goes.
 func (e *expectations) lead(f *flow) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// linger is how long a Feed listens after the last subscription.
+	// linger is how long a Feed still listens after its last subscription was closed.
 	linger = time.Minute
 	// waitingMax bounds the events that wait for one subscriber: a reading of a full table takes about two seconds.
 	waitingMax = 1 << 17
@@ -30,20 +30,20 @@ type Announcer interface {
 	Close() error
 }
 
-// Feed gives the kernel's announcements of connections to all parts of the process that want some. It has one socket,
-// and none from a minute after the last subscription. While it is open, the kernel makes a message for each connection
-// that begins or ends and for each change of its state.
+// Feed passes the kernel's announcements of connections to all subscribers in the process. It shares one socket between
+// them, and closes it a minute after the last subscription was closed. While the socket is open, the kernel makes a
+// message for each connection that begins or ends and for each change of its state.
 type Feed struct {
 	// Owner returns the Service that has a frontend, or its port as a node port.
 	Owner func(service.Family, service.Frontend) (service.Key, bool)
-	// Open begins to listen, and Read reads the connections of a family: Listen and Translated, but for tests.
+	// Open begins to listen, and Read reads a family's connections. They are Listen and Translated, except in tests.
 	Open func() (Announcer, error)
 	Read func(context.Context, service.Family, func(Connection)) error
 
 	mu sync.Mutex
-	// kernel is nil while nothing listens.
+	// kernel is nil while the feed does not listen.
 	kernel Announcer
-	// subscribed is replaced when it changes.
+	// subscribed is replaced, never changed in place, so that method each can iterate without the lock.
 	subscribed []*Subscription
 	idle       *time.Timer
 	// rest is the earliest time of the next reading of the table.
@@ -64,7 +64,7 @@ type Subscription struct {
 	err     error
 }
 
-// Subscribe begins to collect events of the Services that are wanted. Wants is called in the feed's goroutine.
+// Subscribe begins to collect events of the Services for which wants returns true. The feed's goroutine calls wants.
 func (f *Feed) Subscribe(wants func(service.Key) bool) (*Subscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Subscription) Close() (err error) {
 	return err
 }
 
-// Rest ends listening now if there is no subscription.
+// Rest closes the socket immediately if there is no subscription.
 func (f *Feed) Rest() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +124,7 @@ func (f *Feed) run(kernel Announcer) {
 	f.kernel, f.subscribed = nil, nil
 }
 
-// announce gives an event to those who want it. The other states of TCP connections matter to none.
+// announce passes an event to the subscriptions that want it. It drops changes to TCP states that no subscriber uses.
 func (f *Feed) announce(e *TableEvent) {
 	if e.Kind == Changed && !e.Closes() && e.State != "SYN_RECV" {
 		return
@@ -147,7 +147,7 @@ func (f *Feed) announce(e *TableEvent) {
 	})
 }
 
-// each changes what waits for each subscriber.
+// each applies a change to every subscription.
 func (f *Feed) each(change func(*Subscription)) {
 	f.mu.Lock()
 	all := f.subscribed
@@ -157,7 +157,7 @@ func (f *Feed) each(change func(*Subscription)) {
 	}
 }
 
-// change changes what waits, and wakes the subscriber if there is something. It waits for no subscriber.
+// change applies a change, and wakes the subscriber if Take has something. It does not wait for the subscriber.
 func (s *Subscription) change(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Subscription) change(change func()) {
 	}
 }
 
-// Take returns the events that wait, whether some were lost since the last call, and why no more will come.
+// Take returns the waiting events, whether some were lost since the last call, and the error that ended the feed.
 func (s *Subscription) Take() (events []TableEvent, lost bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *Subscription) Read(ctx context.Context, e *TableEvent) {
 	})
 }
 
-// Service returns the one that a connection asks for.
+// Service returns the Service to which a client connects.
 func (f *Feed) Service(family service.Family, of Tuple) (key service.Key, ok bool) {
 	frontend, ok := of.Frontend()
 	if ok {

@@ -13,8 +13,8 @@ import (
 
 const messageStatistics = 4 // IPCTNL_MSG_CT_GET_STATS_CPU
 
-// Load asks for statistics, for which the kernel loads connection tracking if it is a module. A
-// node that has just booted may not have it, and so not its settings.
+// Load makes the kernel load connection tracking, if it is a module, by a request for statistics. On
+// a node that has just booted, the module and its settings may be missing.
 func Load(ctx context.Context) error { return load(ctx, unix.NETLINK_NETFILTER) }
 
 func load(ctx context.Context, protocol int) error {

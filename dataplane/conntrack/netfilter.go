@@ -61,7 +61,7 @@ const (
 	statusOffloaded = 1 << 14
 )
 
-// layout is what differs between the families.
+// layout has the constants that differ between the families.
 type layout struct {
 	protocol            uint8  // NFPROTO_…
 	source, destination uint16 // CTA_IP_…
@@ -77,10 +77,10 @@ type netfilter struct {
 	family service.Family
 	// inside runs a function in the network namespace to work in.
 	inside func(func() error) error
-	// filterless sends requests as if there were no filters.
+	// filterless omits filters from requests, as if the kernel did not support them.
 	filterless bool
-	// deleting is a separate socket because a listing is in progress meanwhile. It
-	// is nil until something is deleted.
+	// deleting is a separate socket because flows are deleted while a listing is in
+	// progress. It is nil until the first deletion.
 	deleting *netlink.Socket
 }
 
@@ -191,8 +191,8 @@ func (n *netfilter) remove(identities [][]byte) ([]error, error) {
 	return outcomes, nil
 }
 
-// appendFilter makes the kernel omit what the filter excludes (Linux 5.8). Older
-// kernels ignore it and list every flow of the family.
+// appendFilter makes the kernel omit the flows that the filter excludes (Linux 5.8).
+// Older kernels ignore it and list every flow of the family.
 func appendFilter(b []byte, family service.Family, only filter) []byte {
 	if (only == filter{}) {
 		return b
@@ -227,9 +227,9 @@ func appendFilter(b []byte, family service.Family, only filter) []byte {
 	return netlink.End(netlink.AppendHostUint32(b, attrFilterOriginal, flags), parts)
 }
 
-// appendIdentity adds what makes the kernel delete exactly the entry that it described
-// by these attributes: the tuple by which it finds the entry, with its zones, and the
-// number that distinguishes it from a later one with the same tuple.
+// appendIdentity selects the attributes of an entry by which the kernel deletes exactly
+// this entry: the tuple by which it finds the entry, with its zones, and the number that
+// distinguishes the entry from a later one with the same tuple.
 func appendIdentity(b, attrs []byte) []byte {
 	for attr := range netlink.Attrs(attrs) {
 		switch attr.Type {
@@ -242,7 +242,7 @@ func appendIdentity(b, attrs []byte) []byte {
 	return b
 }
 
-// parseFlow reads the kernel's description of an entry. It returns false if it lacks something.
+// parseFlow reads the kernel's description of an entry. It returns false if the description is incomplete.
 func parseFlow(attrs []byte) (flow, bool) {
 	f := flow{identity: attrs}
 	for attr := range netlink.Attrs(attrs) {

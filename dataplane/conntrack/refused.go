@@ -11,18 +11,17 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The rules of nftables mode judge a connection once, when it begins (ADR 6). A client that
-// began before there was a rule for its destination would not be refused as long as it goes
-// on: it sends datagrams without an answer, or the same SYN again. The same is true of a
-// client that the source ranges of a Service no longer allow, or that a Service denies. So these connections are
-// deleted, and their next packets judged.
+// The rules of nftables mode judge a connection once, when it begins (ADR 6). If a connection began before there was a
+// rule for its destination, the rules do not reject it while its client keeps sending datagrams without an answer, or
+// the same SYN. The same is true of a client that the source ranges of a Service no longer allow, or that a Service
+// denies. A sweep therefore deletes these connections, so that the rules judge their next packets.
 //
-// Only unanswered connections are deleted. Answered ones go on, as with kube-proxy, whose
-// rules judge each packet until there is an answer.
+// Sweeps delete only unanswered connections of this kind. Answered ones continue, as with
+// kube-proxy, whose rules judge each packet until there is an answer.
 
-// destination is where rules may refuse a connection of any protocol. The address is
-// invalid for a node port. Protocol and port are 0 for a ClusterIP, all of whose ports the
-// rules refuse or serve.
+// destination is an address, port and protocol at which rules may reject a connection. The address is
+// invalid for a node port. Protocol and port are 0 for a ClusterIP as a whole, because the rules serve
+// or reject connections to each of its ports.
 type destination struct {
 	addr     netip.Addr
 	port     uint16
@@ -39,16 +38,16 @@ type check struct {
 // opening is a destination of a Service.
 type opening struct {
 	destination
-	// guarded is set if the Service's source ranges are about it, and internal if its address is a ClusterIP. Those are
-	// openings without a port as well.
+	// guarded is set if the Service's source ranges apply to it, and internal if its address is a ClusterIP. Each
+	// ClusterIP also has an opening without a port.
 	guarded, internal bool
-	// lent is set if others may answer there: packets are left to them for want of an endpoint, and the rules do not see
-	// these connections again, or an endpoint has the same address and port.
+	// lent is set if something other than the Service may answer there: the rules let packets pass because there is no
+	// endpoint, and do not see these connections again, or a UDP endpoint has the same address and port.
 	lent bool
 }
 
-// openingsOf returns the destinations of ports, sorted, each once. A load balancer VIP that is an
-// external IP as well is guarded. A Service may have very many.
+// openingsOf returns the destinations of ports, sorted, each once. A load balancer VIP that is also an
+// external IP is guarded. The list may be very long, and is incomplete if the context ends.
 func (p *flowPicture) openingsOf(ctx context.Context, ports []service.PortView) (all []opening) {
 	for i := range ports {
 		if ctx.Err() != nil {
@@ -83,7 +82,7 @@ func (p *flowPicture) openingsOf(ctx context.Context, ports []service.PortView) 
 	return slices.Clip(slices.CompactFunc(all, func(a, b opening) bool { return a.destination == b.destination }))
 }
 
-// endpointsAtFrontends returns the addresses at which an endpoint has the number of the port itself.
+// endpointsAtFrontends returns the addresses of the UDP endpoints whose port number is that of the Service port.
 func endpointsAtFrontends(view *service.PortView) map[netip.Addr]bool {
 	if len(view.LoadBalancerVIPs)+len(view.ExternalIPs) == 0 {
 		return nil
@@ -108,13 +107,13 @@ func guardedFirst(a, b opening) int {
 	}
 }
 
-// compare orders destinations in any way.
+// compare orders destinations. Any total order would do.
 func (d destination) compare(other destination) int {
 	return cmp.Or(d.addr.Compare(other.addr), cmp.Compare(d.port, other.port), cmp.Compare(d.protocol, other.protocol))
 }
 
-// putOpenings makes the destinations that a Service did not have before, or that are open to
-// others now, subject to checks.
+// putOpenings adds checks for the destinations of a Service that are new, or whose allowed or
+// denied sources changed.
 func (t *table) putOpenings(key service.Key, p *flowPicture) {
 	old, had := t.openings[key]
 	t.claim(old.openings, -1)
@@ -144,7 +143,7 @@ func (t *table) putOpenings(key service.Key, p *flowPicture) {
 // destinations are the destinations of one Service.
 type destinations struct {
 	openings []opening
-	// allowed are the sources that may reach those that are guarded, denied those that may not reach
+	// allowed are the sources that may reach guarded openings, and denied those that may not reach
 	// external ones.
 	allowed, denied []netip.Prefix
 }
@@ -158,7 +157,7 @@ func (of *destinations) at(d destination) (o opening, has bool) {
 	return o, has
 }
 
-// claim counts the Services that have a destination.
+// claim adds a change to the number of Services that have each of some destinations.
 func (t *table) claim(all []opening, change int) {
 	for _, o := range all {
 		if t.claims[o.destination] += change; t.claims[o.destination] == 0 {

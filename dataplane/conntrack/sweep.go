@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// filtersMax is the number of pending frontends up to which the sweep lists the flows
-	// of each by itself. Each such list makes the kernel walk its whole table, which costs
-	// about a sixth of listing every flow (60 and 380 ms at 200,000 flows, Linux 6.18).
+	// filtersMax is the number of filters up to which the sweep lists the flows of each one
+	// separately. Each such list makes the kernel walk its whole table, which costs about a
+	// sixth of listing every flow (60 and 380 ms at 200,000 flows, Linux 6.18).
 	filtersMax = 5
 	// removeBatch is the number of flows that one request deletes.
 	removeBatch = 128
@@ -33,18 +33,18 @@ type sweep struct {
 	expected *expectations
 	kernel   kernel
 	onNode   func(netip.Addr) bool
-	// owned reports whether a Service has a destination, as far as the API says; nil if that is not known.
+	// owned reports whether a Service has a destination by the newest API objects; nil if that is unknown.
 	owned func(destination) bool
-	// host are the addresses of the host. It is nil until they matter.
+	// host has the addresses of the host. It is nil until onHost reads them.
 	host map[netip.Addr]bool
 	// began is the time of the sweep.
 	began time.Time
-	// stale are identities of flows to delete, and blame says whose change made each stale.
+	// stale has the identities of flows to delete, and blame why each one is stale.
 	stale [][]byte
 	blame []blame
-	// space is what stale points into.
+	// space is the memory of the identities in stale.
 	space []byte
-	// pressed are the identities of flows of answers; see again.
+	// pressed has the identities of flows of answers that press deletes; see again.
 	pressed [][]byte
 	// refused counts the flows that the kernel did not delete, and refusal is the reason
 	// for the last one.
@@ -54,13 +54,13 @@ type sweep struct {
 	result Swept
 }
 
-// blame is why a flow is stale: a Service's change, and the endpoint that has left if its deadline is the reason.
+// blame is why a flow is stale: the Service whose change made it so, and the leaver if the flow leads to a due one.
 type blame struct {
 	by     service.Key
 	leaver *leaver
 }
 
-// newSweep prepares a sweep. answering says where node ports answer.
+// newSweep prepares a sweep. answering has the addresses on which node ports answer.
 func newSweep(t *table, e *expectations, k kernel, family service.Family, answering service.NodePortAddresses) (*sweep, error) {
 	s := &sweep{table: t, expected: e, kernel: k, began: time.Now(), result: Swept{Family: family, Frontends: t.waiting()}}
 	on := map[netip.Addr]bool{}
@@ -93,7 +93,7 @@ func (s *sweep) run(ctx context.Context) error {
 			only = filter{}
 		}
 		if honoured && only.source {
-			continue // the same destinations follow
+			continue // the filters by destination cover the same destinations
 		}
 		maps.DeleteFunc(s.table.pending, func(f frontend, _ service.Key) bool { return only.covers(udpTo(f)) })
 		maps.DeleteFunc(s.table.checks, func(d destination, _ check) bool { return only.covers(d) })
@@ -105,8 +105,8 @@ func (s *sweep) run(ctx context.Context) error {
 	return nil
 }
 
-// questions returns filters that together let all flows through that are to be judged, those by source first. It stops
-// as soon as there are too many.
+// questions returns filters that together select all flows to judge, those by source first. If it would need more than
+// filtersMax filters, it returns one that selects all flows, or all UDP flows if no others are to be judged.
 func (s *sweep) questions() []filter {
 	var sources, all []filter
 	add := func(d destination) (few bool) {
@@ -144,8 +144,8 @@ func (s *sweep) questions() []filter {
 }
 
 // list examines the flows that a filter lets through and reports whether the kernel
-// honoured the filter. It begins again if the list is interrupted; flows that it deleted
-// do not come back.
+// honored the filter. If the list is interrupted, it starts over, without the flows that
+// it has already deleted.
 func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error) {
 	for range listings {
 		honoured, err = s.kernel.flows(ctx, only, s.examine)
@@ -209,11 +209,11 @@ func (s *sweep) judge(f *flow) (by service.Key, stale bool) {
 	return by, stale && !s.expected.lead(f)
 }
 
-// bypasses reports whether a flow that is answered met no rule, and which Service has its frontend. Either it is a
-// connection to a ClusterIP, where only the Service answers, or it consists of answers to packets that met no rule
-// (reversed): address translation would never see the client's next packets, because they belong to it. No host sends
-// first from a frontend, except for the host itself: a node port, or an external IP that is an address of the host, may
-// be a process's own port. A host with the external IP may be elsewhere, so connections to it are left alone.
+// bypasses reports whether an untranslated flow met no rule, and which Service has its frontend. Such a flow is an
+// answered one to a ClusterIP, where only the Service may answer, or it consists of answers to packets that met no rule
+// (reversed): the kernel would not translate the client's next packets, because they belong to this flow. Only the node
+// itself can send first from a frontend: its processes may use a node port, or a port of an external IP that is an
+// address of the node. Another host may have an external IP, so bypasses ignores flows to external IPs.
 func (s *sweep) bypasses(f *flow) (by service.Key, reversed, is bool, err error) {
 	if f.translated() {
 		return by, false, false, nil
@@ -233,7 +233,7 @@ func (s *sweep) bypasses(f *flow) (by service.Key, reversed, is bool, err error)
 	return by, found, found, nil
 }
 
-// checked returns the opening at a destination to look at, unless others may answer there.
+// checked returns the opening at a destination that has a check, unless something else may answer there.
 func (s *sweep) checked(d destination) (by service.Key, o opening, found bool) {
 	c, found := s.table.checks[d]
 	if !found {
@@ -261,8 +261,8 @@ func (s *sweep) onHost(a netip.Addr) (bool, error) {
 	return s.host[a] || a.IsLoopback(), nil
 }
 
-// nodePort reports whether a flow to a destination asks for a node port: the address has node ports, and no Service has
-// the destination itself, which takes precedence in the kernel's rules. A Service whose view has not arrived yet counts.
+// nodePort reports whether a flow to a destination asks for a node port: the address has node ports, and no Service,
+// even one whose view has not arrived yet, has the destination itself, which takes precedence in the kernel's rules.
 func (s *sweep) nodePort(to destination) bool {
 	return s.onNode(to.addr) && s.table.claims[to] == 0 && (s.owned == nil || !s.owned(to))
 }
@@ -292,27 +292,27 @@ func (s *sweep) flush() error {
 	return err
 }
 
-// kernel is what a sweep needs of the kernel's table of one family. netfilter is the real
-// one.
+// kernel is what a sweep needs of the kernel's table of one family. netfilter implements it;
+// tests use a fake.
 type kernel interface {
 	// flows calls each with every flow that the filter lets through, as it arrives, and
-	// reports whether the filter was honoured: an old kernel lists every flow. An error may
-	// come after some flows. Errors that match netlink.ErrInterrupted or ErrUnanswered mean
-	// that the list may lack flows, and go away by themselves.
+	// reports whether the kernel honored the filter: an old kernel lists every flow. An error
+	// may come after some flows. If it matches netlink.ErrInterrupted or ErrUnanswered, the
+	// list may lack flows, and another attempt usually succeeds.
 	flows(ctx context.Context, only filter, each func(*flow) error) (honoured bool, err error)
 	// remove deletes flows by their identities and returns an error for each: nil if it was
-	// deleted, errGone if it did not exist, another one if it stays. After an error of the
-	// call itself, the outcome is unknown.
+	// deleted, errGone if it did not exist, another error if it remains. If the call itself
+	// fails, the outcome is unknown.
 	remove(identities [][]byte) ([]error, error)
 	// addresses lists the addresses of the host.
 	addresses() ([]netip.Addr, error)
 	close() error
 }
 
-// errGone means that a flow ended by itself.
+// errGone means that a flow ended before it could be deleted.
 var errGone = errors.New("conntrack: the flow no longer exists")
 
-// filter selects flows by protocol, address and port of their destination, or of their source. What is zero selects all.
+// filter selects flows by protocol, address and port of their destination, or source. A zero field matches any value.
 type filter struct {
 	destination
 	source bool
@@ -328,7 +328,7 @@ func filterFor(d destination) filter {
 	return filter{destination: d}
 }
 
-// bySource returns the filter for the flows that come from there.
+// bySource returns the filter for flows that come from the filter's destination.
 func (f filter) bySource() filter {
 	f.source = f.destination != destination{}
 	return f
@@ -342,7 +342,7 @@ func (f filter) lets(one *flow) bool {
 	return f.covers(one.to())
 }
 
-// covers reports whether the filter lets all flows to a destination through, or those from there.
+// covers reports whether the filter lets all flows to a destination through; if it filters by source, all from there.
 func (f filter) covers(d destination) bool {
 	return (f.protocol == 0 || f.protocol == d.protocol) && (f.port == 0 || f.port == d.port) &&
 		(!f.addr.IsValid() || f.addr == d.addr)
@@ -351,8 +351,8 @@ func (f filter) covers(d destination) bool {
 // udpTo returns a frontend of UDP as a destination.
 func udpTo(f frontend) destination { return destination{f.Addr(), f.Port(), protocolUDP} }
 
-// flow is what matters of one entry of the kernel's table. Where a masqueraded flow seems to
-// come from does not matter.
+// flow is the part of an entry of the kernel's table that a sweep needs. The source address to
+// which a flow is masqueraded is not part of it.
 type flow struct {
 	protocol uint8
 	// source is where the client sends from.
@@ -364,8 +364,8 @@ type flow struct {
 	answerer netip.AddrPort
 	// replied is set if there has been an answer.
 	replied bool
-	// identity is what makes the kernel delete exactly this entry. It is valid during the
-	// call that passes the flow.
+	// identity has the attributes by which the kernel deletes exactly this entry. It is valid
+	// during the call that passes the flow.
 	identity []byte
 }
 
@@ -377,5 +377,5 @@ func (f *flow) to() destination {
 // from returns where the client sends from.
 func (f *flow) from() destination { return destination{f.source.Addr(), f.source.Port(), f.protocol} }
 
-// translated reports whether the flow leads elsewhere than its client sends to.
+// translated reports whether the flow leads to another destination than its client sends to.
 func (f *flow) translated() bool { return f.answerer != f.destination }

@@ -21,17 +21,17 @@ type table struct {
 	// pending are the frontends that changed since they were last cleaned, each with the
 	// last Service that changed it.
 	pending map[frontend]service.Key
-	// openings has the destinations of each Service, of all protocols, and checks those that
-	// are new or open to others since they were last looked at.
+	// openings has the destinations of each Service, of all protocols. checks has those to look
+	// at, because they are new or other sources may reach them since the last look.
 	openings map[service.Key]destinations
 	checks   map[destination]check
 	// claims counts the Services that have a destination.
 	claims map[destination]int
-	// astray are the destinations at which flows of clients that met no rule were found since the last complete sweep, each
+	// astray has the destinations with flows of clients that met no rule, found since the last complete sweep, each
 	// with its Service. See again.
 	astray map[destination]service.Key
 	drains *drains
-	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
+	// steps counts visited items. With it, tests prove that the cost of a picture is linear.
 	steps int
 }
 
@@ -54,11 +54,11 @@ func newTable() *table {
 	}
 }
 
-// waiting counts what a sweep has to look at.
+// waiting counts the frontends and destinations that a sweep has to look at.
 func (t *table) waiting() int { return len(t.pending) + len(t.checks) + len(t.drains.looks) }
 
-// put stores what a Service is now. All frontends that it had and has become pending, even
-// if nothing differs: between two equal pictures, another one may have been applied
+// put stores a Service's picture. All its old and new frontends become pending, even if the
+// pictures are equal: between two equal pictures, another one may have been applied
 // briefly.
 func (t *table) put(key service.Key, p flowPicture) {
 	t.putOpenings(key, &p)
@@ -93,8 +93,8 @@ func (t *table) withdraw(f frontend, key service.Key) {
 	t.frontends[f] = left
 }
 
-// doubt makes every frontend and destination applied pending: rules were missing, so that
-// any may have stale flows.
+// doubt makes every applied frontend and destination pending: rules were missing, so that
+// any of them may have stale flows.
 func (t *table) doubt() {
 	for f, claims := range t.frontends {
 		if _, pending := t.pending[f]; !pending {
@@ -108,7 +108,7 @@ func (t *table) doubt() {
 	}
 }
 
-// stray notes a flow of a client that met no rule, or of answers to one.
+// stray records the destinations at which a client met no rule, by its flow or the flow of answers to it.
 func (t *table) stray(f *flow, by service.Key) {
 	for _, d := range [...]destination{f.to(), f.from()} {
 		if t.claims[d] > 0 && d.port != 0 {
@@ -117,7 +117,7 @@ func (t *table) stray(f *flow, by service.Key) {
 	}
 }
 
-// recheck makes a destination pending once more, unless the Service has given it up.
+// recheck makes a destination pending again, unless the Service no longer has it.
 func (t *table) recheck(d destination, by service.Key) {
 	of := t.openings[by]
 	o, has := of.at(d)
@@ -153,14 +153,14 @@ func (t *table) judge(f *flow, onNode func(netip.Addr) bool) (by service.Key, st
 
 // isStale judges a flow through a frontend with these claims, possibly none.
 //
-//   - A flow to a serving endpoint stays, whatever happens to the others.
-//   - If something serves, any other flow is stale, whether it leads to an endpoint that left
-//     or to none: its next packet finds a serving one.
-//   - If nothing serves, or no Service has the frontend any more, a translated flow is stale, so
-//     that the present rules apply to its client. No Service ever led a flow without translation
-//     anywhere.
+//   - A flow to a serving endpoint stays, regardless of the other endpoints.
+//   - If an endpoint serves, any other flow is stale, whether it leads to an endpoint that left
+//     or to none: the rules send its next packet to a serving endpoint.
+//   - If no endpoint serves, or no Service has the frontend any more, a translated flow is stale,
+//     so that the current rules apply to its client. An untranslated flow stays, because no
+//     Service sent it to its destination.
 //
-// On a loopback address, a flow without translation leads to a process of this host,
+// An untranslated flow to a loopback address also stays: it leads to a process of this host,
 // which may be the proxy itself (package localport).
 func isStale(f *flow, claims []claim) bool {
 	served := false
@@ -193,25 +193,23 @@ type port struct {
 	serving []netip.AddrPort
 }
 
-// flowPicture is what matters of one Service in one family. It is immutable.
+// flowPicture is the part of a view that stale flows depend on, for one Service and family. It is immutable.
 type flowPicture struct {
 	ports []port
 	// overtaken are frontends of earlier pictures that the family cleaner has not seen. They were
 	// applied briefly and may have flows.
 	overtaken []frontend
-	// openings are the destinations of all protocols. The guarded ones are open to the
-	// allowed sources. reopened is set if an earlier picture that the family cleaner has not seen
-	// had others.
-	// openings are sorted.
+	// openings are the sorted destinations of all protocols.
 	openings []opening
-	// denied are those of destinations.
+	// allowed and denied are as in type destinations. reopened is set if the family cleaner
+	// has not seen an earlier picture with other openings.
 	allowed, denied []netip.Prefix
 	reopened        bool
 	// drain is nil without a drain deadline.
 	drain *drainPicture
 	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
 	repaired bool
-	// steps counts what was visited to make the picture; see table.
+	// steps counts the items visited to make the picture; see table.
 	steps int
 }
 
@@ -253,7 +251,7 @@ func (p *flowPicture) frontendsOf(view *service.PortView) []frontend {
 	return p.unique(all)
 }
 
-// unique sorts frontends and leaves each once.
+// unique sorts frontends and removes duplicates.
 func (p *flowPicture) unique(all []frontend) []frontend {
 	slices.SortFunc(all, func(a, b frontend) int {
 		p.steps++
@@ -274,7 +272,7 @@ func sorted(endpoints []service.Endpoint) []netip.AddrPort {
 	return all
 }
 
-// newer lets a picture replace one that the family cleaner has not seen yet.
+// newer merges a picture with an older one that the family cleaner has not seen yet.
 func newer(older, newer flowPicture) flowPicture {
 	merged := newer
 	merged.repaired = older.repaired || newer.repaired

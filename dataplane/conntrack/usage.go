@@ -12,15 +12,15 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Usage is how full the kernel's connection table is, and what its CPUs have counted.
+// Usage is how full the kernel's connection table is, and the totals of its per-CPU counters.
 type Usage struct {
-	// Entries are those of the network namespace. Limit is what each namespace may have; 0 means no limit.
+	// Entries is the number in the network namespace. Limit is the most that each namespace may have; 0 means no limit.
 	Entries, Limit uint64
-	// The totals are those of the namespace since it exists, each the sum of a 32-bit number of each CPU.
+	// The totals are those since the namespace was created, each the sum of one 32-bit counter per CPU.
 	//
-	// InsertFailed are entries that lost a race against another one for the same packets, Dropped are packets that
-	// got no entry, because the table was full or because of such a race. EarlyDropped are unanswered
-	// connections that were deleted to make room, and ClashResolved races that cost no packet.
+	// InsertFailed counts entries that lost a race against another entry for the same packets. Dropped counts packets
+	// that got no entry, because the table was full or because of such a race. EarlyDropped counts unanswered
+	// connections that the kernel deleted to make room, and ClashResolved races in which it dropped no packet.
 	InsertFailed, Dropped, EarlyDropped, ClashResolved uint64
 }
 
@@ -35,7 +35,7 @@ const (
 	attrClash        = 14 // CTA_STATS_CLASH_RESOLVE, Linux 5.10
 )
 
-// readUsage reads the usage over a netlink socket. It takes microseconds for each CPU, however many entries there are.
+// readUsage reads the usage over a netlink socket. It takes microseconds per CPU, regardless of the number of entries.
 func readUsage(ctx context.Context, inside func(func() error) error) (u Usage, err error) {
 	n := netfilter{inside: inside}
 	socket, err := n.open()
