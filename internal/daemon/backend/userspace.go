@@ -335,9 +335,9 @@ func deleteUDP(ctx context.Context, stale func(conntrack.Direction) bool) (delet
 	return deleted, err
 }
 
-// ReleaseAddresses removes those of the given addresses that userspace mode made local. If a Service at the API server's
-// address was deleted while no proxy ran, that address is still local, and the API server is unreachable until this
-// call. The next audit restores an address that a Service still needs.
+// ReleaseAddresses removes those of the given addresses that userspace mode made local. If a Service at the API
+// server's address was deleted while no proxy ran, that address is still local, and the API server is unreachable
+// until this call. The next audit restores an address that a Service still needs.
 func ReleaseAddresses(ctx context.Context, addrs []netip.Addr) {
 	for _, family := range service.Families {
 		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return service.FamilyOf(a.Unmap()) != family })
