@@ -266,7 +266,7 @@ func (w *worker) take(key service.Key, now time.Time) {
 	}
 }
 
-// need notes what a Service needs connections for. It forgets them if they are unneeded, or if counting starts or stops.
+// need notes what a Service needs connections for. It forgets them if it needs none, or if counting starts or stops.
 func (w *worker) need(t *tracked, outliers, least bool) {
 	change := func(before, after bool, count *int) {
 		switch {
