@@ -7,8 +7,8 @@ import "github.com/sluice-proxy/sluice/service"
 // objectsMax is the default of Config.ObjectsMax.
 const objectsMax = 50_000
 
-// Measure reports whether a Service asks for more than most objects in some domain, and returns the
-// first one. It counts, and neither resolves nor renders.
+// Measure reports whether a Service needs more than most objects in some domain, and returns the first such domain. It
+// only counts: it neither resolves nor renders.
 func Measure(outputs []Output, spec *service.Spec, from []*service.Slice, facts *service.NodeFacts, most int) (excess TooLarge, found bool) {
 	if spec == nil {
 		return excess, false
