@@ -17,27 +17,26 @@ type claim struct {
 	object *dataplane.Object
 }
 
-// claims are the claims for one object. Nearly always there is exactly one, sole. What belongs to a
-// frontend never has more, because one Service has the frontend.
+// claims are the claims for one object. Nearly always there is exactly one, sole. An object of a frontend never has
+// more, because one Service has the frontend.
 //
-// Invariant: while shared is set, sole has what is wanted, and by is nil if the account that brought
-// that has withdrawn.
-// Once the last claim is withdrawn, sole keeps its account, without an object: the removal belongs
-// to that account.
+// Invariant: while shared is set, sole.object is the wanted content, and sole.by is nil if the account that brought
+// this content has withdrawn it. Once the last claim is withdrawn, sole keeps its account, without an object: the
+// removal belongs to that account.
 type claims struct {
 	sole   claim
 	shared *shared
 }
 
-// shared counts the claims of Services for an object that belongs to none of them, such as a chain
-// of node facts. All want the same, except while facts change: then the latest content wins, and a
-// Service that keeps what it had does not insist on its own.
+// shared counts the claims of Services for an object that belongs to none of them, such as a chain of node facts. All
+// claim the same content, except while facts change. Then the latest content wins. The claims of Services that keep
+// their previous objects rank below the others.
 type shared struct {
 	total int
 	// last is the account that withdrew what had been wanted; nil for none.
 	last *account
-	// keeper claims what the wanted content leads to while only Services want the object that keep another
-	// content (keep); nil for none.
+	// keeper claims the objects to which the wanted content leads, while the content itself has no claim: the Services
+	// that still want the object keep other content (keep). It is nil for none.
 	keeper *account
 	// contents are in the order in which they came.
 	contents []content
@@ -46,9 +45,9 @@ type shared struct {
 // content is one of the contents that are claimed.
 type content struct {
 	object *dataplane.Object
-	// live counts claims by fragments that are the newest of their Services, kept the others.
+	// live counts the claims by newest fragments of Services, and kept the other claims.
 	live, kept int
-	// node is set if the scaffold has it, which wins.
+	// node is set if the scaffold claims this content, and so wins.
 	node bool
 }
 
@@ -70,8 +69,7 @@ func (cs *claims) len() int {
 	}
 }
 
-// winner returns what is wanted; nil if there is no claim. Its account is nil if it is not
-// known, of an object that several share.
+// winner returns the wanted claim; nil if there is none. The account of a shared object may be unknown: then it is nil.
 func (cs *claims) winner() *claim {
 	if cs.sole.object == nil {
 		return nil
@@ -88,7 +86,7 @@ func (cs *claims) last() *account {
 	return nil
 }
 
-// sharedWith reports whether others than this account claim the object, too.
+// sharedWith reports whether other accounts than this one claim the object.
 func (cs *claims) sharedWith(a *account) bool {
 	return cs.len() > 1 || cs.len() == 1 && cs.sole.by != a
 }
@@ -134,8 +132,8 @@ func (cs *claims) drop(a *account, object *dataplane.Object, kept bool, known *d
 	cs.elect(claim{by: a}, known)
 }
 
-// elect decides what is wanted, after an account has changed its claim to c, which has no object if it
-// has withdrawn.
+// elect decides which content is wanted, after an account has changed its claim to c. If the account has withdrawn its
+// claim, c has no object.
 func (cs *claims) elect(c claim, known *dataplane.Object) {
 	object := cs.shared.elect(cs.sole.object, known)
 	changed := !dataplane.Same(object, cs.sole.object)
@@ -156,7 +154,7 @@ func (s *shared) find(object *dataplane.Object) int {
 func (s *shared) add(c claim) {
 	at := s.find(c.object)
 	if at < 0 {
-		// It outlives the fragment that it comes from.
+		// The content outlives the fragment, and must not keep the fragment's text in memory.
 		o := *c.object
 		o.ID.Name, o.Body = strings.Clone(o.ID.Name), strings.Clone(o.Body)
 		at = len(s.contents)
@@ -174,8 +172,8 @@ func (s *shared) remove(a *account, object *dataplane.Object, kept bool) {
 	c.node = c.node && a.key != service.Node
 }
 
-// elect returns the content to have. If only Services want the object that keep what they had, what they
-// are served by stays: theirs may have been damaged before.
+// elect returns the content that is wanted from now on. If all claims are kept ones, the content that serves the
+// Services stays: the content that they claim may have been damaged before.
 func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
 	best := -1
 	rank := func(c *content) int {
@@ -209,8 +207,8 @@ func (cs *claims) orphaned() bool {
 	return c.live+c.kept == 0
 }
 
-// keep makes keepers for what has been orphaned since the last call, and dismisses those that are not
-// needed any more.
+// keep creates keepers for contents that were orphaned since the last call, and dismisses keepers that are not needed
+// any more.
 func (l *Ledger) keep() {
 	for len(l.orphans) > 0 || len(l.dismissed) > 0 {
 		orphans, dismissed := l.orphans, l.dismissed
@@ -231,7 +229,7 @@ func (l *Ledger) keep() {
 	}
 }
 
-// ledTo appends what an object leads to, as others want it, or else as it is in the kernel.
+// ledTo appends the objects to which an object leads: as others want them, or else as the kernel has them.
 func (l *Ledger) ledTo(all []dataplane.Object, o *dataplane.Object) []dataplane.Object {
 	for _, ref := range refsOf(o, l.origin) {
 		l.steps++
