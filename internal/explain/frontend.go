@@ -18,7 +18,7 @@ type frontend struct {
 	kind Kind
 }
 
-// policyLocal reports whether the traffic policy that counts at the frontend is Local.
+// policyLocal reports whether the traffic policy that applies to the frontend is Local.
 func (f *frontend) policyLocal() bool {
 	if f.kind == ClusterIP {
 		return f.port.InternalLocal
@@ -26,7 +26,7 @@ func (f *frontend) policyLocal() bool {
 	return f.port.ExternalLocal
 }
 
-// served reports whether packets from outside have somewhere to go.
+// served reports whether the traffic policy that applies to the frontend allows an endpoint.
 func (f *frontend) served() bool {
 	if f.kind == ClusterIP {
 		return f.port.ServesInternal()
@@ -63,7 +63,7 @@ func (e *explanation) frontendsOf(c *concerned) (found []frontend) {
 	return found
 }
 
-// wants reports whether a Service has a frontend at the destination, or would if no other one had it.
+// wants reports whether a Service requests a frontend at the destination, even if another Service owns it.
 func (e *explanation) wants(c *concerned) bool {
 	spec, f := c.snapshot.Spec, service.Frontend{Addr: e.To.Addr(), Port: e.To.Port(), Protocol: e.Protocol}
 	if _, denied := spec.DeniedBy(e.family, f); denied {
