@@ -4,25 +4,25 @@ package service
 
 import "slices"
 
-// PortSize is how much one service port asks for in one family. It is counted without
-// resolving anything, so that the count costs little however much is asked for.
+// PortSize is how much one service port requests in one family. It is counted without resolving the port, so that
+// counting costs little, even for a huge Service.
 type PortSize struct {
 	// Addresses counts the ClusterIP, external IPs and load balancer VIPs.
 	Addresses int
 	// VIPs counts the load balancer VIPs, Ranges the source ranges that limit them.
 	VIPs, Ranges int
-	// Denied counts the ranges of sources that may not reach the frontends outside of the cluster.
+	// Denied counts the ranges of sources that may not reach any frontend but the ClusterIP.
 	Denied int
 	// NodePort is set if the port has a node port.
 	NodePort bool
-	// Endpoints counts all of them, ready or not. One in two slices counts twice.
+	// Endpoints counts all endpoints, ready or not. An endpoint in two slices counts twice.
 	Endpoints int
-	// FullTable is set if the Service asks for an algorithm other than Random, or for weights.
+	// FullTable is set if the Service requests an algorithm other than Random, or if weights may differ.
 	FullTable bool
 }
 
-// Sizes calls yield with the size of each service port in a family that the Service has.
-// The slices are those of this Service.
+// Sizes calls yield with the size of each service port in a family, if the Service has a ClusterIP of it. The slices
+// are those of this Service.
 func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 	if spec == nil || !spec.ClusterIPs[family].IsValid() {
 		return
@@ -49,8 +49,7 @@ func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
 	}
 }
 
-// Frontends returns the number of frontends, with a node port answering on some addresses
-// of the host.
+// Frontends returns the number of frontends, if node ports answer on hostAddresses addresses of the host.
 func (s PortSize) Frontends(hostAddresses int) int {
 	if s.NodePort {
 		return s.Addresses + hostAddresses

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Within returns the view without the frontends that the Service gave up. Everything else
-// stays. It is for a Service that asks for too much to be resolved. The cost is linear in the frontends.
+// Within returns the view without the frontends that the spec no longer requests. Everything else stays as it was. It
+// replaces Resolve for a Service that is too large to be resolved. The cost is linear in the frontends.
 func (v *View) Within(spec *Spec, facts *NodeFacts) View {
 	kept := *v
 	if v.HealthCheckNodePort != spec.HealthCheckNodePort {
