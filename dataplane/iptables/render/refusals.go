@@ -20,7 +20,7 @@ func (p *portDraft) renderRejections() {
 	}
 	p.rejectExternal()
 	if !p.filtered() || !p.ServesExternal() && p.Unserved() != service.NoEndpointsDrop {
-		return // the source ranges are about endpoints, of which there is none
+		return // the source ranges limit access to endpoints, and there is none
 	}
 	for _, addr := range p.LoadBalancerVIPs {
 		r := p.frontend(addr, " traffic not accepted by "+p.ranges)
@@ -29,7 +29,7 @@ func (p *portDraft) renderRejections() {
 	}
 }
 
-// refusal returns comment and target of a rule for frontends without endpoints. It returns false if none is wanted.
+// refusal returns the comment and the target of a rule for frontends without endpoints; false if their packets pass.
 func (p *portDraft) refusal() (r rule, ok bool) {
 	r.comment = p.about(" has no endpoints")
 	if p.HasAny {
@@ -46,8 +46,8 @@ func (p *portDraft) refusal() (r rule, ok bool) {
 	return r, true
 }
 
-// rejectExternal refuses at all frontends but the ClusterIP. Denied sources have a chain of their own, which
-// refuses others only if there is no endpoint.
+// rejectExternal refuses packets to all frontends but the ClusterIP. A separate chain drops denied sources; it
+// refuses other sources only if there is no endpoint.
 func (p *portDraft) rejectExternal() {
 	refused, ok := p.refusal()
 	ok = ok && !p.ServesExternal()
