@@ -21,7 +21,7 @@ type portDraft struct {
 	facts *service.NodeFacts
 	key   service.Key
 	by    service.Balancing
-	// steady says that tables keep their size while weights change.
+	// steady is set if tables keep their size while weights change.
 	steady bool
 	port   *service.PortView
 	// base names the chains of a port with affinity. It is empty without affinity.
@@ -39,14 +39,14 @@ type slotTable struct {
 	data []span
 }
 
-// slotting says which slots of a table have which endpoints.
+// slotting is the assignment of endpoints to the slots of a table.
 type slotting struct {
 	pool
-	// of are the endpoints of the slots of a full table, or the slots of the endpoints of another one.
+	// of has the endpoint of each slot in a full table, and the slot of each endpoint in any other table.
 	of []int
 }
 
-// slotted assigns endpoints to slots. steady is that of slots.Table.
+// slotted assigns endpoints to slots. steady is as in slots.Table.
 func slotted(endpoints []service.Endpoint, by service.Balancing, steady bool) slotting {
 	switch {
 	case len(endpoints) == 0:
@@ -82,7 +82,7 @@ func newPortDraft(
 ) *portDraft {
 	p := &portDraft{draft: draft, r: r, facts: facts, key: view.Key, by: view.Balancing, steady: view.Shifts, port: port}
 	if p.by == service.LeastConnections {
-		p.by = service.Random // by weights that follow the connections
+		p.by = service.Random // with weights that follow the numbers of connections
 	}
 	text := p.key.PortString(port.Name)
 	p.comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
@@ -167,11 +167,11 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	})
 }
 
-// refuse adds a frontend that is not served. Dispatched is set if a chain serves some clients or drops them.
+// refuse adds a frontend that is not served. dispatched is set if a chain serves some clients or drops them.
 //
-// Such a frontend has two elements. By default, they are removed together. If a Service has annotations, one may be
-// removed alone. That change looks like the removal of the frontend, whose counts are then forgotten. So the comment of
-// the remaining element changes.
+// A dispatched frontend has two elements. By default, they are removed together. If a Service has annotations, one may
+// be removed alone. The writer would take this for the removal of the frontend and drop its counts. So the comment of
+// the remaining element changes, too.
 func (p *portDraft) refuse(f frontend, dispatched bool) {
 	comment := p.comment
 	if dispatched && (p.denies() || p.port.NoEndpoints != service.NoEndpointsDefault) {
@@ -222,7 +222,7 @@ func (p *portDraft) renderInternal() {
 	}
 }
 
-// serve leads a frontend to its class.
+// serve leads a frontend to the chain of its class.
 func (p *portDraft) serve(f frontend, c class) {
 	c.nodePort, c.by = f.nodePort(), p.by
 	if p.by == service.RoundRobin {
@@ -249,8 +249,8 @@ func (p *portDraft) externalFrontends() []frontend {
 	return all
 }
 
-// renderExternal serves the other frontends. With policy Local and no endpoint on this node,
-// it serves a frontend to the node's own clients and rejects others.
+// renderExternal serves all frontends except the ClusterIP. With the Local policy and no endpoint
+// on this node, it serves the node's own clients and rejects others.
 func (p *portDraft) renderExternal() {
 	for _, f := range p.externalFrontends() {
 		if p.ctx.Err() != nil {
@@ -260,7 +260,7 @@ func (p *portDraft) renderExternal() {
 		case p.port.HasAny:
 			p.serveExternal(f)
 		case p.denies(), p.limits(f) && p.port.Unserved() == service.NoEndpointsPass:
-			// The chain serves nothing. It drops the sources that are not for this frontend.
+			// The chain serves no client. It drops sources that may not reach this frontend.
 			p.serve(f, class{kind: classExternalLocal, limited: true, denying: p.denies()})
 		}
 		if !p.port.ServesExternal() {
@@ -294,7 +294,7 @@ func (p *portDraft) serveExternal(f frontend) {
 	}
 }
 
-// limits reports whether the source ranges are about a frontend.
+// limits reports whether the source ranges apply to a frontend.
 func (p *portDraft) limits(f frontend) bool {
 	return len(p.port.SourceRanges) > 0 && slices.Contains(p.port.LoadBalancerVIPs, f.addr)
 }
@@ -311,8 +311,8 @@ func (p *portDraft) reachesNone() bool {
 }
 
 // renderHairpins adds the endpoints that may reach themselves: those of this node and, with externalTrafficPolicy
-// Local, all of them, because pods of other nodes that enter by this node keep their address. It is a fact about a pod
-// that several Services may state, so the element names none of them.
+// Local, all of them, because pods of other nodes that enter by this node keep their address. Several Services may have
+// the same endpoint, so the element names none of them.
 func (p *portDraft) renderHairpins() {
 	everywhere := p.port.ExternalLocal && p.port.ExternallyAccessible()
 	for _, e := range p.port.Reachable() {
@@ -341,7 +341,7 @@ func (p *portDraft) renderFirewall() {
 	}
 }
 
-// renderDenials keeps the denied sources out.
+// renderDenials adds the denied sources of all frontends except the ClusterIP.
 func (p *portDraft) renderDenials() {
 	if !p.denies() {
 		return
