@@ -110,8 +110,8 @@ func TestRepairs_NewObjectEndsWait(t *testing.T) {
 	}
 }
 
-// TestRepairs_NameLatestForeignProcess: a repair names the last announced process, also one that was announced during the
-// previous audit, but none that was announced before it.
+// TestRepairs_NameLatestForeignProcess: a repair names the last announced process, also one that was announced during
+// the previous audit, but none that was announced before it.
 func TestRepairs_NameLatestForeignProcess(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	r.announced(now, dataplane.ForeignProcess{PID: 1})
@@ -222,8 +222,8 @@ func (r *rival) Read(ctx context.Context) ([]dataplane.Object, error) {
 	return r.model.Read(ctx)
 }
 
-// TestAggregator_TwoOverwriteEachOther: two aggregators that overwrite each other's objects slow down to a few audits and
-// writes. Without pauses, each made 2,470 audits in 5 s.
+// TestAggregator_TwoOverwriteEachOther: two aggregators that overwrite each other's objects slow down to a few audits
+// and writes. Without pauses, each made 2,470 audits in 5 s.
 func TestAggregator_TwoOverwriteEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}

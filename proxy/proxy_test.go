@@ -91,8 +91,8 @@ func TestProxy_StartsWithoutNode(t *testing.T) {
 	})
 }
 
-// TestProxy_SeededNodeDeleted: a Node seeded by the previous process stays in use when the source reports it as deleted,
-// and rendering does not wait for it.
+// TestProxy_SeededNodeDeleted: a Node seeded by the previous process stays in use when the source reports it as
+// deleted, and rendering does not wait for it.
 func TestProxy_SeededNodeDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
