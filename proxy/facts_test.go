@@ -129,7 +129,7 @@ func TestFacts_HostAddressesOnlyOnRequest(t *testing.T) {
 	}
 }
 
-// TestFacts_ServerAddressesNeverBound: MayBind rejects addresses of the API server, the host and the Node, for backends
+// TestFacts_ServerAddressesNeverBound: Binds rejects addresses of the API server, the host and the Node, for backends
 // that make addresses local.
 func TestFacts_ServerAddressesNeverBound(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", HostAddresses: true})
@@ -145,7 +145,7 @@ func TestFacts_ServerAddressesNeverBound(t *testing.T) {
 		"203.0.113.6": false, "2001:db8::6": false, "192.168.0.2": false, "192.168.0.3": false, "2001:db8::3": false,
 		"203.0.113.7": true, "2001:db8::7": true,
 	} {
-		if got := now.MayBind(addrs(text)[0]); got != want {
+		if got := now.Binds(&service.Exposure{Frontend: service.Frontend{Addr: addrs(text)[0]}, Kind: service.ExternalIP}); got != want {
 			t.Errorf("%s may be bound: %t, want %t", text, got, want)
 		}
 	}

@@ -7,47 +7,19 @@ import (
 	"slices"
 )
 
-// ClaimKind ranks why a Service has a frontend; the smaller one wins.
-type ClaimKind uint8
-
-const (
-	// Allocated frontends are given out by the API server: ClusterIPs and node ports.
-	Allocated ClaimKind = iota
-	// Assigned frontends are given out by a load balancer controller.
-	Assigned
-	// Requested frontends are external IPs, which the author of a Service chooses freely.
-	Requested
-)
-
 // Claims calls yield with each frontend that the Service asks for, by family. A family without a
 // ClusterIP is not served and has none. The API server rejects a Service that lists a port twice; from
 // another source, its frontends may come twice.
-func (s *Spec) Claims(yield func(Family, Frontend, ClaimKind)) {
+func (s *Spec) Claims(yield func(Family, Frontend, FrontendKind)) {
 	if s == nil {
 		return
 	}
 	for _, family := range Families {
-		ip, vips := s.ClusterIPs[family], s.LoadBalancerVIPs[family]
-		if !ip.IsValid() {
-			continue
-		}
 		for i := range s.Ports {
-			at := func(addr netip.Addr) Frontend { return Frontend{addr, s.Ports[i].Port, s.Ports[i].Protocol} }
-			yield(family, at(ip), Allocated)
-			if port := s.Ports[i].NodePort; port != 0 {
-				yield(family, Frontend{Port: port, Protocol: s.Ports[i].Protocol}, Allocated)
-			}
-			if s.Ports[i].NotOutside {
-				continue
-			}
-			for _, addr := range vips {
-				if addr != ip {
-					yield(family, at(addr), Assigned)
-				}
-			}
-			for _, addr := range s.ExternalIPs[family] {
-				if addr != ip && !slices.Contains(vips, addr) {
-					yield(family, at(addr), Requested)
+			port := s.frontends(family, i)
+			for e := range port.Exposures {
+				if s.ClusterIPs[family].IsValid() && e.Kind == s.KindOf(family, e.Frontend) {
+					yield(family, e.Frontend, e.Kind)
 				}
 			}
 		}
@@ -55,14 +27,16 @@ func (s *Spec) Claims(yield func(Family, Frontend, ClaimKind)) {
 }
 
 // KindOf returns the kind of a frontend that the Service asks for.
-func (s *Spec) KindOf(family Family, f Frontend) ClaimKind {
+func (s *Spec) KindOf(family Family, f Frontend) FrontendKind {
 	switch {
-	case !f.Addr.IsValid() || f.Addr == s.ClusterIPs[family]:
-		return Allocated
+	case !f.Addr.IsValid():
+		return NodePort
+	case f.Addr == s.ClusterIPs[family]:
+		return ClusterIP
 	case slices.Contains(s.LoadBalancerVIPs[family], f.Addr):
-		return Assigned
+		return LoadBalancerIP
 	default:
-		return Requested
+		return ExternalIP
 	}
 }
 

@@ -29,25 +29,25 @@ func claimant() *Spec {
 func TestSpec_Claims(t *testing.T) {
 	claims := func(s *Spec) string {
 		var lines []string
-		s.Claims(func(family Family, f Frontend, kind ClaimKind) {
-			lines = append(lines, fmt.Sprintf("%v %v %d", family, f, kind))
+		s.Claims(func(family Family, f Frontend, kind FrontendKind) {
+			lines = append(lines, fmt.Sprintf("%v %v %v", family, f, kind))
 			if s.KindOf(family, f) != kind {
-				t.Errorf("%v is of kind %d, and claimed as %d", f, s.KindOf(family, f), kind)
+				t.Errorf("%v is of kind %v, and claimed as %v", f, s.KindOf(family, f), kind)
 			}
 		})
 		slices.Sort(lines)
 		return strings.Join(lines, "\n")
 	}
-	const six = `IPv6 [fd00::1]:53/udp 0
-IPv6 [fd00::1]:80/tcp 0
-IPv6 node port 30080/tcp 0`
-	const both = `IPv4 172.30.0.1:53/udp 0
-IPv4 172.30.0.1:80/tcp 0
-IPv4 192.0.2.1:53/udp 2
-IPv4 192.0.2.1:80/tcp 2
-IPv4 203.0.113.1:53/udp 1
-IPv4 203.0.113.1:80/tcp 1
-IPv4 node port 30080/tcp 0
+	const six = `IPv6 [fd00::1]:53/udp ClusterIP
+IPv6 [fd00::1]:80/tcp ClusterIP
+IPv6 node port 30080/tcp NodePort`
+	const both = `IPv4 172.30.0.1:53/udp ClusterIP
+IPv4 172.30.0.1:80/tcp ClusterIP
+IPv4 192.0.2.1:53/udp ExternalIP
+IPv4 192.0.2.1:80/tcp ExternalIP
+IPv4 203.0.113.1:53/udp LoadBalancerIP
+IPv4 203.0.113.1:80/tcp LoadBalancerIP
+IPv4 node port 30080/tcp NodePort
 ` + six
 	if got := claims(claimant()); got != both {
 		t.Errorf("got\n%s\nwant\n%s", got, both)
@@ -59,7 +59,7 @@ IPv4 node port 30080/tcp 0
 	}
 	inside := claimant()
 	inside.Ports[1].NotOutside = true
-	if got, want := claims(inside), strings.ReplaceAll(strings.ReplaceAll(both, "IPv4 192.0.2.1:53/udp 2\n", ""), "IPv4 203.0.113.1:53/udp 1\n", ""); got != want {
+	if got, want := claims(inside), strings.ReplaceAll(strings.ReplaceAll(both, "IPv4 192.0.2.1:53/udp ExternalIP\n", ""), "IPv4 203.0.113.1:53/udp LoadBalancerIP\n", ""); got != want {
 		t.Errorf("with a port that is not served outside: got\n%s\nwant\n%s", got, want)
 	}
 	if got := claims(nil); got != "" {
@@ -88,7 +88,7 @@ func TestResolve_OmitsDeniedFrontends(t *testing.T) {
 		return all
 	}
 	before := served(claimant())
-	claimant().Claims(func(family Family, f Frontend, _ ClaimKind) {
+	claimant().Claims(func(family Family, f Frontend, _ FrontendKind) {
 		s := claimant()
 		s.Denied[family] = []Denial{{f, Key{"ns", "owner"}}}
 		want := slices.DeleteFunc(slices.Clone(before), func(text string) bool { return text == fmt.Sprint(family, f) })

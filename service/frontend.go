@@ -17,10 +17,13 @@ type Frontend struct {
 	Protocol Protocol
 }
 
+// IsNodePort reports whether it is a node port.
+func (f Frontend) IsNodePort() bool { return !f.Addr.IsValid() }
+
 // String returns "192.0.2.1:80/tcp", "[2001:db8::1]:80/tcp" or "node port
 // 30080/tcp".
 func (f Frontend) String() string {
-	if !f.Addr.IsValid() {
+	if f.IsNodePort() {
 		return "node port " + strconv.Itoa(int(f.Port)) + "/" + f.Protocol.String()
 	}
 	return netip.AddrPortFrom(f.Addr, f.Port).String() + "/" + f.Protocol.String()

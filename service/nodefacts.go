@@ -38,12 +38,12 @@ type NodeFacts struct {
 	SelfTest SelfTest
 }
 
-// MayBind reports whether an external IP or a load balancer's may become a local address of this node: not
-// one that the node has, and not the API server's. This process would connect to itself there, and could not
-// learn that the Service was deleted.
-func (f *NodeFacts) MayBind(addr netip.Addr) bool {
-	family := FamilyOf(addr)
-	return addr != f.NodeIPs[family] && !slices.Contains(f.NodePorts[family].Host, addr) && !slices.Contains(f.Servers[family], addr)
+// Binds reports whether the address of a frontend becomes a local address of this node. An external IP or a load
+// balancer IP does not if it is an address of the node or of the API server: this process would connect to itself
+// there, and could not learn that the Service was deleted.
+func (f *NodeFacts) Binds(e *Exposure) bool {
+	addr, family := e.Addr, FamilyOf(e.Addr)
+	return e.Kind == ClusterIP || !e.IsNodePort() && addr != f.NodeIPs[family] && !slices.Contains(f.NodePorts[family].Host, addr) && !slices.Contains(f.Servers[family], addr)
 }
 
 // externalIPs returns the external IPs of a Service that are served. Any tenant can write one inside

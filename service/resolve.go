@@ -36,7 +36,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 		s.readyLocal = s.readyLocal[:0]
 		externalIPs := facts.externalIPs(spec, family)
 		for i := range ports {
-			ports[i] = frontends(spec, family, i, facts, externalIPs)
+			ports[i] = spec.served(family, i, facts, externalIPs)
 			s.gather(family, &spec.Ports[i], from, facts.Name)
 			s.choose(&ports[i], facts)
 			if spec.HealthCheckNodePort != 0 {
@@ -50,34 +50,39 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	return view
 }
 
-// frontends returns the part of a port's view that does not depend on endpoints. The external IPs are
-// those of NodeFacts.externalIPs, which all ports share.
-func frontends(spec *Spec, family Family, i int, facts *NodeFacts, externalIPs []netip.Addr) PortView {
-	port := &spec.Ports[i]
-	ranges := spec.SourceRanges[family]
-	nodeIP := facts.NodeIPs[family]
+// frontends returns the part of a port's view that depends on the spec only: all frontends that the spec requests.
+func (s *Spec) frontends(family Family, i int) PortView {
+	port := &s.Ports[i]
 	view := PortView{
 		Name:             port.Name,
 		Protocol:         port.Protocol,
 		Port:             port.Port,
 		NodePort:         port.NodePort,
-		ClusterIP:        spec.ClusterIPs[family],
-		ExternalIPs:      externalIPs,
-		LoadBalancerVIPs: spec.LoadBalancerVIPs[family],
-		SourceRanges:     ranges,
-		NodeInSourceRanges: slices.ContainsFunc(ranges, func(r netip.Prefix) bool {
-			return r.Contains(nodeIP)
-		}),
-		DenyRanges:      spec.DenyRanges[family],
-		NoEndpoints:     spec.NoEndpoints,
-		InternalLocal:   spec.InternalLocal,
-		ExternalLocal:   spec.ExternalLocal,
-		AffinitySeconds: spec.AffinitySeconds,
+		ClusterIP:        s.ClusterIPs[family],
+		ExternalIPs:      s.ExternalIPs[family],
+		LoadBalancerVIPs: s.LoadBalancerVIPs[family],
+		SourceRanges:     s.SourceRanges[family],
+		DenyRanges:       s.DenyRanges[family],
+		NoEndpoints:      s.NoEndpoints,
+		InternalLocal:    s.InternalLocal,
+		ExternalLocal:    s.ExternalLocal,
+		AffinitySeconds:  s.AffinitySeconds,
 	}
 	if port.NotOutside {
 		view.ExternalIPs, view.LoadBalancerVIPs = nil, nil
 	}
-	view.deny(spec.Denied[family])
+	return view
+}
+
+// served returns the part of a port's view that does not depend on endpoints: the frontends of the port on this node.
+// The external IPs are those of NodeFacts.externalIPs, which all ports share.
+func (s *Spec) served(family Family, i int, facts *NodeFacts, externalIPs []netip.Addr) PortView {
+	view := s.frontends(family, i)
+	if !s.Ports[i].NotOutside {
+		view.ExternalIPs = externalIPs
+	}
+	view.NodeInSourceRanges = Within(view.SourceRanges, facts.NodeIPs[family]).IsValid()
+	view.deny(s.Denied[family])
 	return view
 }
 

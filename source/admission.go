@@ -39,7 +39,7 @@ type filed struct {
 
 // bid is one Service's claim for a frontend that several claim.
 type bid struct {
-	kind    service.ClaimKind
+	kind    service.FrontendKind
 	created time.Time
 	by      *filed
 	key     service.Key
@@ -84,16 +84,16 @@ func (a *admission) replace(f *filed, next *service.Spec) (others []*filed) {
 	}
 	stays := map[place]bool{}
 	if was != nil && next != nil && was.Created.Equal(next.Created) {
-		next.Claims(func(family service.Family, at service.Frontend, kind service.ClaimKind) {
+		next.Claims(func(family service.Family, at service.Frontend, kind service.FrontendKind) {
 			stays[place{family, at}] = kind == was.KindOf(family, at)
 		})
 	}
-	was.Claims(func(family service.Family, at service.Frontend, _ service.ClaimKind) {
+	was.Claims(func(family service.Family, at service.Frontend, _ service.FrontendKind) {
 		if p := (place{family, at}); !stays[p] {
 			a.withdraw(p, bidOf(f, was, p), told)
 		}
 	})
-	next.Claims(func(family service.Family, at service.Frontend, _ service.ClaimKind) {
+	next.Claims(func(family service.Family, at service.Frontend, _ service.FrontendKind) {
 		p := place{family, at}
 		a.enter(p, bidOf(f, next, p), told)
 	})
@@ -176,7 +176,7 @@ func (a *admission) denied(f *filed) (all service.PerFamily[[]service.Denial]) {
 	if len(a.contests) == 0 {
 		return all
 	}
-	f.spec.Claims(func(family service.Family, at service.Frontend, _ service.ClaimKind) {
+	f.spec.Claims(func(family service.Family, at service.Frontend, _ service.FrontendKind) {
 		if owner := a.owners[place{family, at}]; owner != f {
 			all[family] = append(all[family], service.Denial{Frontend: at, By: owner.spec.Key})
 		}

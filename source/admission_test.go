@@ -203,10 +203,10 @@ func TestAdmission_IndependentOfHistory(t *testing.T) {
 
 // deniedAmong compares a Service with all others.
 func deniedAmong(s *service.Spec, all map[service.Key]*service.Spec) (denied []service.Denial) {
-	s.Claims(func(family service.Family, f service.Frontend, kind service.ClaimKind) {
+	s.Claims(func(family service.Family, f service.Frontend, kind service.FrontendKind) {
 		best, by := s, kind
 		for _, other := range all {
-			other.Claims(func(_ service.Family, at service.Frontend, kind service.ClaimKind) {
+			other.Claims(func(_ service.Family, at service.Frontend, kind service.FrontendKind) {
 				if at != f {
 					return
 				}

@@ -47,38 +47,27 @@ type opening struct {
 	lent bool
 }
 
-// openingsOf returns the destinations of ports, sorted, each once. A load balancer VIP that is an
-// external IP as well is guarded. A Service may have very many.
+// openingsOf returns the destinations of ports, sorted, each once. If several exposures have a destination, the first
+// one decides. A Service may have very many.
 func (p *flowPicture) openingsOf(ctx context.Context, ports []service.PortView) (all []opening) {
 	for i := range ports {
 		if ctx.Err() != nil {
 			return all
 		}
-		view := &ports[i]
-		number := view.Protocol.Number()
-		passes := view.Unserved() == service.NoEndpointsPass
-		if view.ClusterIP.IsValid() {
-			all = append(all, opening{destination: destination{addr: view.ClusterIP}, internal: true}, opening{
-				destination: destination{view.ClusterIP, view.Port, number}, internal: true, lent: passes && !view.ServesInternal(),
-			})
-		}
-		passes = passes && !view.ServesExternal()
-		own := endpointsAtFrontends(view)
-		for _, a := range view.LoadBalancerVIPs {
-			all = append(all, opening{
-				destination: destination{a, view.Port, number}, guarded: len(view.SourceRanges) > 0, lent: passes || own[a],
-			})
-		}
-		for _, a := range view.ExternalIPs {
-			all = append(all, opening{destination: destination{a, view.Port, number}, lent: passes || own[a]})
-		}
-		if view.NodePort != 0 {
-			all = append(all, opening{destination: destination{port: view.NodePort, protocol: number}, lent: passes})
+		own := endpointsAtFrontends(&ports[i])
+		for e := range ports[i].Exposures {
+			o := opening{
+				destination: destination{e.Addr, e.Port, e.Protocol.Number()}, guarded: len(e.Allowed) > 0, internal: e.Kind == service.ClusterIP,
+				lent: e.Refusal == service.NoEndpointsPass || e.Kind != service.ClusterIP && own[e.Addr],
+			}
+			if all = append(all, o); o.internal {
+				all = append(all, opening{destination: destination{addr: e.Addr}, internal: true})
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b opening) int {
+	slices.SortStableFunc(all, func(a, b opening) int {
 		p.steps++
-		return cmp.Or(a.compare(b.destination), guardedFirst(a, b))
+		return a.compare(b.destination)
 	})
 	return slices.Clip(slices.CompactFunc(all, func(a, b opening) bool { return a.destination == b.destination }))
 }
@@ -95,17 +84,6 @@ func endpointsAtFrontends(view *service.PortView) map[netip.Addr]bool {
 		}
 	}
 	return own
-}
-
-func guardedFirst(a, b opening) int {
-	switch {
-	case a.guarded == b.guarded:
-		return 0
-	case a.guarded:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // compare orders destinations in any way.

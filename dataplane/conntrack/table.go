@@ -239,16 +239,8 @@ func newPicture(ctx context.Context, family service.Family, view *service.View) 
 // frontendsOf returns the frontends of a port, sorted, each once.
 func (p *flowPicture) frontendsOf(view *service.PortView) []frontend {
 	var all []frontend
-	if view.ClusterIP.IsValid() {
-		all = append(all, netip.AddrPortFrom(view.ClusterIP, view.Port))
-	}
-	for _, addresses := range [][]netip.Addr{view.LoadBalancerVIPs, view.ExternalIPs} {
-		for _, a := range addresses {
-			all = append(all, netip.AddrPortFrom(a, view.Port))
-		}
-	}
-	if view.NodePort != 0 {
-		all = append(all, nodePort(view.NodePort))
+	for e := range view.Exposures {
+		all = append(all, netip.AddrPortFrom(e.Addr, e.Port))
 	}
 	return p.unique(all)
 }

@@ -84,11 +84,7 @@ func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
 func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, by: view.Balancing, drain: view.Drain, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
 	for i := range view.Ports[r.family] {
-		if r.part == Addresses {
-			d.addresses(&view.Ports[r.family][i])
-		} else {
-			d.nodePorts(&view.Ports[r.family][i])
-		}
+		d.port(r.part, &view.Ports[r.family][i])
 	}
 	if port := view.HealthPort(r.family); port != 0 && r.opensPorts() {
 		d.objects = append(d.objects, healthObject(port))
@@ -110,47 +106,24 @@ type draft struct {
 	objects       []dataplane.Object
 }
 
-func (d *draft) addresses(p *service.PortView) {
-	if p.ClusterIP.IsValid() {
-		d.address(p.ClusterIP)
-		d.listener(p, netip.AddrPortFrom(p.ClusterIP, p.Port), d.internal(p))
-	}
-	for _, addr := range p.ExternalIPs {
-		if d.ctx.Err() != nil {
+// port renders the frontends of a port that a part serves.
+func (d *draft) port(part Part, p *service.PortView) {
+	for e := range p.Exposures {
+		switch {
+		case d.ctx.Err() != nil:
 			return
+		case e.IsNodePort() != (part == NodePorts):
+		case e.IsNodePort():
+			for _, addr := range d.nodePortAddrs() {
+				d.listener(p, netip.AddrPortFrom(addr, e.Port), d.table(e, addr))
+			}
+		default:
+			// A load balancer's address in front of the API server is served by its announcer.
+			if d.facts.Binds(e) && !slices.Contains(d.host(), e.Addr) {
+				d.objects = append(d.objects, addressObject(e.Addr))
+			}
+			d.listener(p, netip.AddrPortFrom(e.Addr, e.Port), d.table(e, e.Addr))
 		}
-		d.externalAddress(addr)
-		d.listener(p, netip.AddrPortFrom(addr, p.Port), d.external(p, addr))
-	}
-	for _, addr := range p.LoadBalancerVIPs {
-		d.externalAddress(addr)
-		t := d.external(p, addr)
-		t.Allowed = allowed(p)
-		d.listener(p, netip.AddrPortFrom(addr, p.Port), t)
-	}
-}
-
-func (d *draft) nodePorts(p *service.PortView) {
-	if p.NodePort == 0 {
-		return
-	}
-	for _, addr := range d.nodePortAddrs() {
-		d.listener(p, netip.AddrPortFrom(addr, p.NodePort), d.external(p, addr))
-	}
-}
-
-// address makes an address local, unless it is the host's already.
-func (d *draft) address(addr netip.Addr) {
-	if !slices.Contains(d.host(), addr) {
-		d.objects = append(d.objects, addressObject(addr))
-	}
-}
-
-// externalAddress makes an address local that is no ClusterIP, unless something else has to be reachable there.
-// Where that is a load balancer's in front of the API server, its announcer serves it.
-func (d *draft) externalAddress(addr netip.Addr) {
-	if d.facts.MayBind(addr) {
-		d.address(addr)
 	}
 }
 
@@ -187,40 +160,31 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	})
 }
 
-// internal returns the table of the ClusterIP.
-func (d *draft) internal(p *service.PortView) Table {
-	if p.InternalLocal {
-		return Table{To: addrPorts(p.Local)}
-	}
-	return Table{To: addrPorts(p.Cluster)}
-}
-
-// external returns the table of another frontend. With the Local policy, pods and this node reach
+// table returns the table of a frontend at an address. With externalTrafficPolicy Local, pods and this node reach
 // all endpoints, because their connections have not come from outside.
-func (d *draft) external(p *service.PortView, at netip.Addr) Table {
-	if !p.ExternalLocal {
-		return Table{To: addrPorts(p.Cluster), Denied: p.DenyRanges}
+func (d *draft) table(e *service.Exposure, at netip.Addr) Table {
+	t := Table{Denied: e.Denied, To: addrPorts(e.To)}
+	if e.Kind == service.LoadBalancerIP {
+		t.Allowed = service.MergeRanges(e.Allowed)
+		if slices.ContainsFunc(t.Allowed, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+			t.Allowed = nil
+		}
 	}
+	if !e.Local || e.Kind == service.ClusterIP {
+		return t
+	}
+	t.NearTo = addrPorts(e.Near)
 	// Over IPv4, what this node sends to a local address has that address as its source.
-	near := []netip.Prefix{single(at)}
+	t.Near = []netip.Prefix{single(at)}
 	if cidr := d.facts.Detect[d.family].CIDR; cidr.IsValid() {
-		near = append(near, cidr)
+		t.Near = append(t.Near, cidr)
 	}
 	for _, addr := range d.host() {
 		if addr != at {
-			near = append(near, single(addr))
+			t.Near = append(t.Near, single(addr))
 		}
 	}
-	return Table{Denied: p.DenyRanges, Near: near, NearTo: addrPorts(p.Cluster), To: addrPorts(p.Local)}
-}
-
-// allowed returns the sources that may come; nil for all.
-func allowed(p *service.PortView) []netip.Prefix {
-	ranges := service.MergeRanges(p.AllowedSources())
-	if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
-		return nil
-	}
-	return ranges
+	return t
 }
 
 // nodePortAddrs returns the addresses on which node ports answer.

@@ -57,7 +57,8 @@ const (
 type Frontend struct {
 	Service string `json:"service"`
 	Port    string `json:"port,omitempty"`
-	Kind    Kind   `json:"kind"`
+	// Kind is the name of a service.FrontendKind.
+	Kind string `json:"kind"`
 	// Policy is the traffic policy that counts there, Cluster or Local.
 	Policy string `json:"policy"`
 }
@@ -87,17 +88,6 @@ const (
 	FromNode    Origin = "this node"
 	FromPod     Origin = "a pod on this node"
 	FromOutside Origin = "outside of this node"
-)
-
-// Kind is the kind of a frontend.
-type Kind string
-
-// The kinds of frontends.
-const (
-	ClusterIP      Kind = "ClusterIP"
-	ExternalIP     Kind = "ExternalIP"
-	LoadBalancerIP Kind = "LoadBalancerIP"
-	NodePort       Kind = "NodePort"
 )
 
 // These begin the texts that end with an error of the kernel: that of NotEvaluated, and a reason.

@@ -130,7 +130,7 @@ func (e *explanation) find() {
 	}
 	// An address is asked for before node ports are.
 	slices.SortStableFunc(e.frontends, func(a, b frontend) int {
-		return cmp.Compare(b2i(a.kind == NodePort), b2i(b.kind == NodePort))
+		return cmp.Compare(b2i(a.Kind == service.NodePort), b2i(b.Kind == service.NodePort))
 	})
 }
 

@@ -5,7 +5,6 @@
 package explain
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -14,50 +13,24 @@ import (
 // frontend is a service port at the destination.
 type frontend struct {
 	*concerned
+	service.Exposure
 	port *service.PortView
-	kind Kind
-}
-
-// policyLocal reports whether the traffic policy that counts at the frontend is Local.
-func (f *frontend) policyLocal() bool {
-	if f.kind == ClusterIP {
-		return f.port.InternalLocal
-	}
-	return f.port.ExternalLocal
 }
 
 // served reports whether packets from outside have somewhere to go.
-func (f *frontend) served() bool {
-	if f.kind == ClusterIP {
-		return f.port.ServesInternal()
-	}
-	return f.port.ServesExternal()
-}
+func (f *frontend) served() bool { return f.Refusal == service.NoEndpointsDefault }
 
 // frontendsOf returns the frontends of a Service at the destination.
 func (e *explanation) frontendsOf(c *concerned) (found []frontend) {
 	ports := c.view.Ports[e.family]
 	for i := range ports {
-		p := &ports[i]
-		if p.Protocol != e.Protocol {
-			continue
-		}
-		if p.Port == e.To.Port() {
-			to := e.To.Addr()
-			for _, at := range []struct {
-				kind  Kind
-				addrs []netip.Addr
-			}{
-				{ClusterIP, []netip.Addr{p.ClusterIP}}, {ExternalIP, p.ExternalIPs}, {LoadBalancerIP, p.LoadBalancerVIPs},
-			} {
-				if slices.Contains(at.addrs, to) {
-					found = append(found, frontend{c, p, at.kind})
-					break
-				}
+		once := map[service.Frontend]bool{} // an external IP may be a load balancer IP as well
+		for at := range ports[i].Exposures {
+			to := at.Protocol == e.Protocol && at.Port == e.To.Port() && (at.Addr == e.To.Addr() || at.IsNodePort() && e.nodePortsAnswer())
+			if to && !once[at.Frontend] {
+				once[at.Frontend] = true
+				found = append(found, frontend{c, *at, &ports[i]})
 			}
-		}
-		if p.NodePort != 0 && p.NodePort == e.To.Port() && e.nodePortsAnswer() {
-			found = append(found, frontend{c, p, NodePort})
 		}
 	}
 	return found

@@ -23,10 +23,10 @@ func (e *explanation) answer(ways []way) *Answer {
 	for i := range e.frontends {
 		f := &e.frontends[i]
 		policy := "Cluster"
-		if f.policyLocal() {
+		if f.Local {
 			policy = "Local"
 		}
-		a.Frontends = append(a.Frontends, Frontend{f.view.Key.String(), f.port.Name, f.kind, policy})
+		a.Frontends = append(a.Frontends, Frontend{f.view.Key.String(), f.port.Name, f.Kind.String(), policy})
 	}
 	for i := range ways {
 		a.Outcomes = append(a.Outcomes, e.outcome(&ways[i]))

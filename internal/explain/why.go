@@ -52,11 +52,11 @@ func (w *why) say(format string, args ...any) { w.said = append(w.said, fmt.Spri
 // keptOut explains what loadBalancerSourceRanges and the list of denied sources decide, and reports whether they
 // drop the client.
 func (w *why) keptOut(f *frontend, ways []way) bool {
-	if at := slices.IndexFunc(f.port.DenyRanges, func(r netip.Prefix) bool { return r.Contains(w.From.Addr()) }); at >= 0 && f.kind != ClusterIP {
-		w.say("%s is inside of the denied sources (%s, annotation sluice.dev/deny-source-ranges)", w.From.Addr(), f.port.DenyRanges[at])
+	if at := slices.IndexFunc(f.Denied, func(r netip.Prefix) bool { return r.Contains(w.From.Addr()) }); at >= 0 {
+		w.say("%s is inside of the denied sources (%s, annotation sluice.dev/deny-source-ranges)", w.From.Addr(), f.Denied[at])
 		return true
 	}
-	if f.kind != LoadBalancerIP || len(f.port.SourceRanges) == 0 || !f.port.HasAny && w.Mode == IPTables {
+	if len(f.Allowed) == 0 || !f.port.HasAny && w.Mode == IPTables {
 		return false
 	}
 	from := w.From.Addr()
@@ -83,7 +83,7 @@ func (w *why) keptOut(f *frontend, ways []way) bool {
 func (w *why) endpoints(f *frontend) {
 	p := f.port
 	policy := "internalTrafficPolicy"
-	if f.kind != ClusterIP {
+	if f.Kind != service.ClusterIP {
 		policy = "externalTrafficPolicy"
 	}
 	inside := w.origin == FromNode || w.detected()
@@ -94,16 +94,16 @@ func (w *why) endpoints(f *frontend) {
 	case !p.HasAny:
 		w.say("%s has no usable endpoint: %s", f.view.Key.PortString(p.Name), w.census(f))
 		return
-	case f.kind != ClusterIP && f.policyLocal() && inside:
+	case f.Kind != service.ClusterIP && f.Local && inside:
 		w.say("externalTrafficPolicy is Local, but clients on this node and local pods may use all endpoints")
-	case f.policyLocal() && !f.served():
+	case f.Local && !f.served():
 		w.say("%s is Local, and no usable endpoint runs on this node (%s)", policy, w.census(f))
-		if f.kind != ClusterIP && w.origin == FromPod && !w.Facts.Detect[w.family].Configured() {
+		if f.Kind != service.ClusterIP && w.origin == FromPod && !w.Facts.Detect[w.family].Configured() {
 			w.say("local pods may use all endpoints, but %s counts as a client from outside: detection of local pods is not configured "+
 				"(see --detect-local-mode and --cluster-cidr)", w.From.Addr())
 		}
 		return
-	case f.policyLocal():
+	case f.Local:
 		w.say("%s is Local: only endpoints on this node are used", policy)
 		w.algorithm(f)
 		return
@@ -114,14 +114,10 @@ func (w *why) endpoints(f *frontend) {
 
 // algorithm explains how one of the endpoints is chosen, unless all are equally probable.
 func (w *why) algorithm(f *frontend) {
-	endpoints := f.port.Cluster
-	if f.policyLocal() {
-		endpoints = f.port.Local
-	}
 	if n := service.Suspects(f.snapshot.Slices); n > 0 {
 		w.say("endpoints that do not answer get no connections, as long as half of them do: %d (annotation sluice.dev/outlier)", n)
 	}
-	if service.Weighted(endpoints) {
+	if service.Weighted(f.To) {
 		w.say("endpoints have weights")
 	}
 	switch by := f.view.Balancing; {
@@ -265,13 +261,13 @@ func (w *why) masquerade(f *frontend, ways []way) {
 func (w *why) masqueradeReason(f *frontend, changed []way) string {
 	itself := !slices.ContainsFunc(changed, func(one way) bool { return one.To.Addr() != w.From.Addr() })
 	switch {
-	case f.kind == ClusterIP && w.Facts.MasqueradeAll:
+	case f.Kind == service.ClusterIP && w.Facts.MasqueradeAll:
 		return "--masquerade-all is set"
-	case f.kind == ClusterIP && w.Facts.Detect[w.family].Configured() && !w.detected():
+	case f.Kind == service.ClusterIP && w.Facts.Detect[w.family].Configured() && !w.detected():
 		return fmt.Sprintf("the source is no local pod (%s)", w.detection())
-	case f.kind != ClusterIP && !f.policyLocal():
+	case f.Kind != service.ClusterIP && !f.Local:
 		return "externalTrafficPolicy is Cluster, and an endpoint elsewhere would answer the client directly"
-	case f.kind != ClusterIP && w.local(w.From.Addr()):
+	case f.Kind != service.ClusterIP && w.local(w.From.Addr()):
 		return "the source is this node, and the policy is Local"
 	case itself:
 		return "the endpoint reaches itself"
@@ -284,7 +280,7 @@ func (w *why) masqueradeReason(f *frontend, changed []way) string {
 
 func (w *why) keepReason(f *frontend) string {
 	switch {
-	case f.kind != ClusterIP:
+	case f.Kind != service.ClusterIP:
 		return "externalTrafficPolicy is Local"
 	case w.detected():
 		return fmt.Sprintf("the source is a local pod (%s)", w.detection())

@@ -7,6 +7,8 @@ package explain
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // sourceAt returns the source of the first packet. A process of the node that binds to no address
@@ -33,12 +35,12 @@ func (w *why) balancing(f *frontend, ways []way) {
 	case !p.HasAny:
 		w.say("%s has no usable endpoint: %s", f.view.Key.PortString(p.Name), w.census(f))
 		return
-	case !f.policyLocal():
+	case !f.Local:
 		w.topology(f)
-	case f.kind == ClusterIP && !f.served():
+	case f.Kind == service.ClusterIP && !f.served():
 		w.say("internalTrafficPolicy is Local, and no usable endpoint runs on this node (%s)", w.census(f))
 		return
-	case f.kind == ClusterIP:
+	case f.Kind == service.ClusterIP:
 		w.say("internalTrafficPolicy is Local: only endpoints on this node are used")
 	case f.served():
 		w.say("externalTrafficPolicy is Local: only endpoints on this node are used, also for local pods and the node itself, " +

@@ -400,6 +400,25 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestReject_SparesOtherTranslators")},
 	},
 	{
+		name:     "a passed node port is taken for a ClusterIP",
+		sentence: "Nftables mode: a node port that is left to others has no element, also if another Service has the ClusterIP.",
+		edits: edit("dataplane/nftables/render/ports.go", "e.Refusal == service.NoEndpointsPass && e.Kind != service.ClusterIP",
+			"e.Refusal == service.NoEndpointsPass && e.Addr != p.port.ClusterIP"),
+		campaigns: []campaign{unitTest("dataplane", "TestRenderers_DeniedFrontend")}, short: true,
+	},
+	{
+		name:      "an external IP is not limited as load balancer IP",
+		sentence:  "Source ranges limit a load balancer IP that is an external IP as well.",
+		edits:     edit("service/exposure.go", "if e.Allowed = nil; limited[e.Addr] {", "if e.Allowed = nil; limited == nil {"),
+		campaigns: []campaign{unitTest("service", "TestExposures")}, short: true,
+	},
+	{
+		name:      "local clients are refused like others",
+		sentence:  "With externalTrafficPolicy Local, clients on the node reach all endpoints.",
+		edits:     edit("service/exposure.go", "e.Near, e.Denied = p.Cluster, p.DenyRanges", "e.Denied = p.DenyRanges"),
+		campaigns: []campaign{unitTest("service", "TestExposures")}, short: true,
+	},
+	{
 		name:      "remote pods do not reach themselves",
 		sentence:  "Nftables mode: with policy Local, a remote pod that enters by this node and is sent to itself gets an answer.",
 		edits:     edit("dataplane/nftables/render/ports.go", "everywhere := p.port.ExternalLocal && p.port.ExternallyAccessible()", "everywhere := false"),

@@ -37,7 +37,7 @@ var whole = []mutation{
 	{
 		name:      "local policy ignored",
 		sentence:  "externalTrafficPolicy: Local keeps external connections on the node.",
-		edits:     edit("service/resolve.go", "ExternalLocal:   spec.ExternalLocal,", "ExternalLocal:   false,"),
+		edits:     edit("service/resolve.go", "ExternalLocal:    s.ExternalLocal,", "ExternalLocal:   false,"),
 		campaigns: inBoth("S-ETP-10", "S-ETP-01", "S-ETP-05", "S-TERM-03"),
 	},
 	{

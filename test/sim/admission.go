@@ -26,9 +26,9 @@ func (p *picture) frontendOwners() map[place]int {
 	}
 	owners := map[place]int{}
 	defer func() { p.last.specs, p.last.owners = maps.Clone(p.specs), owners }()
-	kinds := map[place]service.ClaimKind{}
+	kinds := map[place]service.FrontendKind{}
 	for n, spec := range p.specs {
-		spec.Claims(func(family service.Family, f service.Frontend, kind service.ClaimKind) {
+		spec.Claims(func(family service.Family, f service.Frontend, kind service.FrontendKind) {
 			at := place{family, f}
 			owner, taken := owners[at]
 			if taken && owner != n {
@@ -63,7 +63,7 @@ type admittedSpecs struct {
 // deny returns the spec without the frontends that others have.
 func (m *admittedSpecs) deny(spec *service.Spec, by func(place) (service.Key, bool)) *service.Spec {
 	var denied service.PerFamily[[]service.Denial]
-	spec.Claims(func(family service.Family, f service.Frontend, _ service.ClaimKind) {
+	spec.Claims(func(family service.Family, f service.Frontend, _ service.FrontendKind) {
 		key, lost := by(place{family, f})
 		if !lost {
 			key, lost = spec.DeniedBy(family, f)
@@ -133,7 +133,7 @@ func (w *world) beats(family service.Family, owners map[place]int, f service.Fro
 
 // frontends calls yield with the frontends of a Service in a family.
 func (s served) frontends(family service.Family, yield func(service.Frontend)) {
-	s.state.spec.Claims(func(in service.Family, f service.Frontend, _ service.ClaimKind) {
+	s.state.spec.Claims(func(in service.Family, f service.Frontend, _ service.FrontendKind) {
 		if _, denied := s.state.spec.DeniedBy(in, f); in == family && !denied {
 			yield(f)
 		}

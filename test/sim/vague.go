@@ -199,7 +199,7 @@ func (w *world) anyPast(family service.Family, all []served) func(nftmodel.Name,
 
 // mayHave reports whether the key of an element contains the address or the port of a frontend.
 func (s served) mayHave(family service.Family, key string) (may bool) {
-	s.state.spec.Claims(func(in service.Family, f service.Frontend, _ service.ClaimKind) {
+	s.state.spec.Claims(func(in service.Family, f service.Frontend, _ service.FrontendKind) {
 		part := string(f.Addr.AsSlice())
 		if !f.Addr.IsValid() {
 			part = string(binary.BigEndian.AppendUint16(nil, f.Port))

@@ -11,43 +11,35 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-const (
-	afterClusterIP    = " cluster IP"
-	afterExternalIP   = " external IP"
-	afterLoadBalancer = " loadbalancer IP"
-	aroundExternal    = " external destinations"
-)
+// afters end the comments of rules about a frontend.
+var afters = [...]string{
+	service.ClusterIP: " cluster IP", service.NodePort: "", service.ExternalIP: " external IP", service.LoadBalancerIP: " loadbalancer IP",
+}
+
+const aroundExternal = " external destinations"
 
 // renderDispatch leads the frontends that have endpoints to the port's chains.
 func (p *portDraft) renderDispatch() {
-	if p.ServesInternal() && p.ClusterIP.IsValid() {
-		r := p.frontend(p.ClusterIP, afterClusterIP)
-		r.target = p.cluster
-		if p.InternalLocal {
-			r.target = p.local
-		}
-		p.element(natServices, p.key(p.ClusterIP), r, natChain(r.target))
-	}
 	if !p.HasAny {
 		return
 	}
-	for _, addr := range p.ExternalIPs {
-		r := p.frontend(addr, afterExternalIP)
-		r.target = p.external
-		p.element(natServices, p.key(addr), r, natChain(r.target))
-	}
-	for _, addr := range p.LoadBalancerVIPs {
-		r := p.frontend(addr, afterLoadBalancer)
-		r.target = p.external
-		if p.filtered() {
-			r.target = p.ranges
+	for e := range p.Exposures {
+		target, container := p.external, natServices
+		switch {
+		case e.Kind == service.ClusterIP && e.Refusal != service.NoEndpointsDefault:
+			continue
+		case e.Kind == service.ClusterIP && e.Local:
+			target = p.local
+		case e.Kind == service.ClusterIP:
+			target = p.cluster
+		case e.Kind == service.LoadBalancerIP && len(e.Allowed) > 0: // as an external IP, the address is not limited
+			target = p.ranges
+		case e.Kind == service.NodePort:
+			container = natNodePorts
 		}
-		p.element(natServices, p.key(addr), r, natChain(r.target))
-	}
-	if p.NodePort != 0 {
-		p.element(natNodePorts, p.nodePortKey(), rule{
-			protocol: p.protocol, port: p.NodePort, comment: p.about(""), target: p.external,
-		}, natChain(p.external))
+		r := p.frontend(e.Frontend)
+		r.comment, r.target = p.about(afters[e.Kind]), target
+		p.element(container, p.key(e.Frontend), r, natChain(target))
 	}
 }
 
@@ -125,18 +117,9 @@ func (p *portDraft) externalLocal() []dataplane.ID {
 // renderSourceRanges makes the chain that admits load balancer traffic. A packet that reaches
 // its end is not translated, and KUBE-PROXY-FIREWALL drops it.
 func (p *portDraft) renderSourceRanges() {
-	admit := func(source addrMatch) {
-		p.rule(rule{source: source, comment: p.about(afterLoadBalancer), target: p.external})
-	}
 	p.begin()
-	for _, prefix := range p.SourceRanges {
-		admit(addrMatch{prefix: prefix})
-	}
-	if p.NodeInSourceRanges {
-		// Where the VIP is bound to this node, its processes use it as their source address.
-		for _, addr := range p.LoadBalancerVIPs {
-			admit(host(addr))
-		}
+	for _, prefix := range p.AllowedSources() {
+		p.rule(rule{source: addrMatch{prefix: prefix}, comment: p.about(afters[service.LoadBalancerIP]), target: p.external})
 	}
 	p.rule(rule{comment: comment{"other traffic to ", p.subject, " will be dropped by " + ChainProxyFirewall}})
 	p.endChain(p.ranges, natChain(p.external))
@@ -187,9 +170,8 @@ func (p *portDraft) masqueradeInternal() []dataplane.ID {
 	if !ok {
 		return nil
 	}
-	r := p.frontend(p.ClusterIP, afterClusterIP)
-	r.source, r.input = match.source, match.input
-	r.target = ChainMarkMasq
+	r := p.frontend(service.Frontend{Addr: p.ClusterIP, Port: p.Port, Protocol: p.Protocol})
+	r.comment, r.source, r.input, r.target = p.about(afters[service.ClusterIP]), match.source, match.input, ChainMarkMasq
 	p.rule(r)
 	return []dataplane.ID{natChain(ChainMarkMasq)}
 }

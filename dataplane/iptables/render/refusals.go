@@ -6,37 +6,62 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // renderRejections stops, in table filter, what nat has not translated: traffic to frontends
-// without endpoints, from denied sources, and load balancer traffic that the source ranges did not admit.
+// without endpoints, from denied sources, and load balancer traffic that the source ranges did not admit. Denied sources
+// have a chain of their own, which refuses others only if there is no endpoint.
 func (p *portDraft) renderRejections() {
-	if refused, ok := p.refusal(); ok && !p.ServesInternal() && p.ClusterIP.IsValid() {
-		r := p.frontend(p.ClusterIP, "")
-		r.comment, r.target = refused.comment, refused.target
-		p.element(filterServices, p.key(p.ClusterIP), r)
-	}
-	p.rejectExternal()
-	if !p.filtered() || !p.ServesExternal() && p.Unserved() != service.NoEndpointsDrop {
-		return // the source ranges are about endpoints, of which there is none
-	}
-	for _, addr := range p.LoadBalancerVIPs {
-		r := p.frontend(addr, " traffic not accepted by "+p.ranges)
-		r.target = "DROP"
-		p.element(filterFirewall, p.key(addr), r)
+	denied := false
+	for e := range p.Exposures {
+		refused, ok := p.refusal(e)
+		var refs []dataplane.ID
+		if len(e.Denied) > 0 {
+			refs = []dataplane.ID{ChainID(Filter, p.external)}
+			if !denied {
+				denied = true
+				p.renderDenied(e, refs[0])
+			}
+			refused, ok = rule{comment: p.about(" denied sources"), target: p.external}, true
+		}
+		container, r := filterExternal, p.frontend(e.Frontend)
+		switch e.Kind {
+		case service.ClusterIP:
+			container = filterServices
+		case service.NodePort:
+			container, r = filterNodePorts, p.renderer.rejectedNodePort(p.facts, p.protocol, e.Port)
+		}
+		if r.comment, r.target = refused.comment, refused.target; ok {
+			p.element(container, p.key(e.Frontend), r, refs...)
+		}
+		// Source ranges are about endpoints. Without any, they matter only where packets are dropped anyway.
+		if e.Kind == service.LoadBalancerIP && p.filtered() && (e.Refusal == service.NoEndpointsDefault || e.Refusal == service.NoEndpointsDrop) {
+			r = p.frontend(e.Frontend)
+			r.comment, r.target = p.about(" traffic not accepted by "+p.ranges), "DROP"
+			p.element(filterFirewall, p.key(e.Frontend), r)
+		}
 	}
 }
 
-// refusal returns comment and target of a rule for frontends without endpoints. It returns false if none is wanted.
-func (p *portDraft) refusal() (r rule, ok bool) {
+// renderDenied makes the chain of denied sources.
+func (p *portDraft) renderDenied(e *service.Exposure, chain dataplane.ID) {
+	p.begin()
+	p.sources(e.Denied, "DROP")
+	if refused, ok := p.refusal(e); ok {
+		p.rule(refused)
+	}
+	p.end(chain)
+}
+
+// refusal returns comment and target of a rule for a frontend without endpoints. It returns false if none is wanted.
+func (p *portDraft) refusal(e *service.Exposure) (r rule, ok bool) {
 	r.comment = p.about(" has no endpoints")
 	if p.HasAny {
 		r.comment = p.about(" has no local endpoints")
 	}
-	switch p.Unserved() {
-	case service.NoEndpointsPass:
+	switch e.Refusal {
+	case service.NoEndpointsDefault, service.NoEndpointsPass:
 		return rule{}, false
 	case service.NoEndpointsDrop:
 		r.target = "DROP"
@@ -44,39 +69,6 @@ func (p *portDraft) refusal() (r rule, ok bool) {
 		r.target = p.renderer.reject
 	}
 	return r, true
-}
-
-// rejectExternal refuses at all frontends but the ClusterIP. Denied sources have a chain of their own, which
-// refuses others only if there is no endpoint.
-func (p *portDraft) rejectExternal() {
-	refused, ok := p.refusal()
-	ok = ok && !p.ServesExternal()
-	var refs []dataplane.ID
-	switch {
-	case len(p.DenyRanges) > 0 && p.ExternallyAccessible():
-		denied := ChainID(Filter, p.external)
-		p.begin()
-		p.sources(p.DenyRanges, "DROP")
-		if ok {
-			p.rule(refused)
-		}
-		p.end(denied)
-		refused, refs = rule{comment: p.about(" denied sources"), target: p.external}, []dataplane.ID{denied}
-	case !ok:
-		return
-	}
-	at := func(container tree.Container, key string, match rule) {
-		match.comment, match.target = refused.comment, refused.target
-		p.element(container, key, match, refs...)
-	}
-	for _, addrs := range [][]netip.Addr{p.ExternalIPs, p.LoadBalancerVIPs} {
-		for _, addr := range addrs {
-			at(filterExternal, p.key(addr), p.frontend(addr, ""))
-		}
-	}
-	if p.NodePort != 0 {
-		at(filterNodePorts, p.nodePortKey(), p.renderer.rejectedNodePort(p.facts, p.protocol, p.NodePort))
-	}
 }
 
 // sources adds a rule for each range of sources.

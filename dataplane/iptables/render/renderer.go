@@ -10,7 +10,6 @@ package render
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/tree"
@@ -225,16 +224,21 @@ func (p *portDraft) filtered() bool {
 	return p.HasAny && len(p.LoadBalancerVIPs) > 0 && len(p.SourceRanges) > 0
 }
 
-// frontend matches the port at one of its addresses.
-func (p *portDraft) frontend(addr netip.Addr, after string) rule {
-	return rule{destination: host(addr), protocol: p.protocol, port: p.Port, comment: p.about(after)}
+// frontend matches a frontend of the port.
+func (p *portDraft) frontend(f service.Frontend) rule {
+	r := rule{protocol: p.protocol, port: f.Port}
+	if !f.IsNodePort() {
+		r.destination = host(f.Addr)
+	}
+	return r
 }
 
-func (p *portDraft) key(addr netip.Addr) string {
-	return tree.DestinationKey(addr, p.Protocol, p.Port)
+func (p *portDraft) key(f service.Frontend) string {
+	if f.IsNodePort() {
+		return tree.PortKey(f.Protocol, f.Port)
+	}
+	return tree.DestinationKey(f.Addr, f.Protocol, f.Port)
 }
-
-func (p *portDraft) nodePortKey() string { return tree.PortKey(p.Protocol, p.NodePort) }
 
 // about returns a comment that begins with the name of the port.
 func (p *portDraft) about(after string) comment { return comment{subject: p.subject, after: after} }

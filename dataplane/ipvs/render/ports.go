@@ -56,11 +56,6 @@ func (p *portDraft) grace(of *service.View, endpoints []service.Endpoint) (g Gra
 	return g
 }
 
-// frontend is an address at the service's port.
-func (p *portDraft) frontend(addr netip.Addr) service.Frontend {
-	return service.Frontend{Addr: addr, Port: p.Port, Protocol: p.Protocol}
-}
-
 // served is the entry of an address at a port in sets of type hash:ip,port.
 func (p *portDraft) served(addr netip.Addr, port uint16) wire.Entry {
 	return wire.Entry{Addr: addr, Protocol: wire.Protocol(p.Protocol.Number()), Port: port}
@@ -73,54 +68,48 @@ func (p *portDraft) from(addr netip.Addr, source netip.Prefix) wire.Entry {
 	return e
 }
 
-func (p *portDraft) renderClusterIP() {
-	if !p.ClusterIP.IsValid() {
-		return
-	}
-	p.bind(p.ClusterIP)
-	p.entry(setClusterIP, p.served(p.ClusterIP, p.Port))
-	p.objects = append(p.objects, serverObject(p.frontend(p.ClusterIP), p.internal))
-}
-
-// renderExternal renders the external IPs and the load balancer's.
-func (p *portDraft) renderExternal() {
-	for _, addr := range p.ExternalIPs {
+// renderFrontends renders a virtual server for each frontend.
+func (p *portDraft) renderFrontends() {
+	for e := range p.Exposures {
 		if p.ctx.Err() != nil {
 			return
 		}
-		if p.ExternalLocal {
-			p.entry(SetExternalIPLocal, p.served(addr, p.Port))
-		} else {
-			p.entry(setExternalIP, p.served(addr, p.Port))
+		switch e.Kind {
+		case service.ClusterIP:
+			p.entry(setClusterIP, p.served(e.Addr, e.Port))
+		case service.ExternalIP:
+			set := setExternalIP
+			if e.Local {
+				set = SetExternalIPLocal
+			}
+			p.entry(set, p.served(e.Addr, e.Port))
+		case service.LoadBalancerIP:
+			p.entry(setLoadBalancer, p.served(e.Addr, e.Port))
+			if e.Local {
+				p.entry(SetLoadBalancerLocal, p.served(e.Addr, e.Port))
+			}
+			p.renderSourceRanges(e.Addr)
+		case service.NodePort:
+			p.renderNodePort(e)
+			continue
 		}
-		p.renderExternalServer(addr)
-	}
-	for _, addr := range p.LoadBalancerVIPs {
-		p.entry(setLoadBalancer, p.served(addr, p.Port))
-		if p.ExternalLocal {
-			p.entry(SetLoadBalancerLocal, p.served(addr, p.Port))
+		if p.facts.Binds(e) {
+			p.bind(e.Addr)
 		}
-		p.renderSourceRanges(addr)
-		p.renderExternalServer(addr)
+		p.renderServer(e, e.Addr)
 	}
 }
 
-// renderExternalServer binds the address unless it is the node's already, which would be gone
-// with the Service, or the API server's.
-func (p *portDraft) renderExternalServer(addr netip.Addr) {
-	if p.facts.MayBind(addr) {
-		p.bind(addr)
+// renderServer renders the virtual server of a frontend at an address. While all endpoints are elsewhere, clients from
+// outside that may reach endpoints of this node only are dropped.
+func (p *portDraft) renderServer(e *service.Exposure, addr netip.Addr) {
+	body := p.external
+	if e.Kind == service.ClusterIP {
+		body = p.internal
+	} else if p.HasAny && e.Refusal != service.NoEndpointsDefault {
+		p.entry(setNoLocalEndpoints, p.served(addr, e.Port))
 	}
-	p.objects = append(p.objects, serverObject(p.frontend(addr), p.external))
-	p.renderNoLocal(addr, p.Port)
-}
-
-// renderNoLocal drops clients from outside that may reach endpoints of this node only while
-// all endpoints are elsewhere.
-func (p *portDraft) renderNoLocal(addr netip.Addr, port uint16) {
-	if p.HasAny && !p.ServesExternal() {
-		p.entry(setNoLocalEndpoints, p.served(addr, port))
-	}
+	p.objects = append(p.objects, serverObject(service.Frontend{Addr: addr, Port: e.Port, Protocol: e.Protocol}, body))
 }
 
 // renderSourceRanges admits only some clients. A range that covers everyone counts as none;
@@ -153,29 +142,27 @@ var nodePortSets = map[service.Protocol][2]string{
 }
 
 // renderNodePort renders a virtual server for each of the node's addresses.
-func (p *portDraft) renderNodePort() {
+func (p *portDraft) renderNodePort(e *service.Exposure) {
 	addrs := p.nodePortAddrs()
-	if p.NodePort == 0 || len(addrs) == 0 {
+	if len(addrs) == 0 {
 		return
 	}
-	sets := nodePortSets[p.Protocol]
+	sets := nodePortSets[e.Protocol]
 	in := sets[:1]
-	if p.ExternalLocal {
+	if e.Local {
 		in = sets[:]
 	}
 	for _, set := range in {
-		if p.Protocol != service.SCTP {
-			p.entry(set, portEntry(p.NodePort))
+		if e.Protocol != service.SCTP {
+			p.entry(set, portEntry(e.Port))
 			continue
 		}
 		for _, addr := range addrs {
-			p.entry(set, p.served(addr, p.NodePort))
+			p.entry(set, p.served(addr, e.Port))
 		}
 	}
 	for _, addr := range addrs {
-		f := service.Frontend{Addr: addr, Port: p.NodePort, Protocol: p.Protocol}
-		p.objects = append(p.objects, serverObject(f, p.external))
-		p.renderNoLocal(addr, p.NodePort)
+		p.renderServer(e, addr)
 	}
 }
 

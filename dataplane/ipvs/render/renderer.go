@@ -80,9 +80,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 			return nil
 		}
 		p := newPortDraft(d, view, &ports[i])
-		p.renderClusterIP()
-		p.renderExternal()
-		p.renderNodePort()
+		p.renderFrontends()
 		p.renderHairpins()
 	}
 	if port := view.HealthPort(r.family); port != 0 {

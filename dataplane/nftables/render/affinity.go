@@ -69,29 +69,30 @@ func (p *portDraft) renderAffinity() {
 			a.renderList(list, lists)
 		}
 	}
-	if p.port.ExternallyAccessible() && p.port.HasAny {
-		addresses, nodePort := p.externalTargets(false), p.externalTargets(true)
-		separate := p.port.NodePort != 0 && nodePort.chain(p.base) != addresses.chain(p.base)
-		if !separate || len(p.port.ExternalIPs)+len(p.port.LoadBalancerVIPs) > 0 {
-			p.ownExternal(addresses)
-		}
-		if separate {
-			p.ownExternal(nodePort)
+	if !p.port.HasAny {
+		return
+	}
+	owned := ""
+	for e := range p.port.Exposures {
+		if t := p.externalTargets(e); e.Kind != service.ClusterIP && t.chain(p.base) != owned {
+			owned = t.chain(p.base)
+			external := newChain(owned)
+			t.fill(external, p.r, p.facts.Detect[p.r.d.Family])
+			p.own(external.object())
 		}
 	}
 }
 
-// externalTargets are those of the port with affinity. All its external frontends share a chain, unless it
-// is limited: source ranges are not about the node port, which counts by another key.
-func (p *portDraft) externalTargets(nodePort bool) externalTargets {
-	t := externalTargets{
-		policyLocal: p.port.ExternalLocal, nodePort: nodePort,
-		denying: p.denies(), limited: p.denies() || p.reachesNone() || !nodePort && len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0,
-	}
-	if len(p.port.Cluster) > 0 {
+// externalTargets returns the targets of an external frontend of a port with affinity. All its external addresses share a
+// chain. The chain is limited if source ranges limit one of them. The node port shares the chain unless the chain is
+// limited, because the node port counts by another key.
+func (p *portDraft) externalTargets(e *service.Exposure) externalTargets {
+	t := externalTargets{policyLocal: e.Local, nodePort: e.IsNodePort(), denying: len(e.Denied) > 0}
+	t.limited = t.denying || len(e.To) == 0 || !t.nodePort && len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0
+	if len(e.Near) > 0 {
 		t.cluster = prefixServiceChain + p.base
 	}
-	if p.port.ExternalLocal && len(p.port.Local) > 0 {
+	if e.Local && len(e.To) > 0 {
 		t.local = prefixLocalChain + p.base
 	}
 	return t
@@ -107,12 +108,6 @@ func (t externalTargets) chain(base string) string {
 	default:
 		return prefixLimited + base
 	}
-}
-
-func (p *portDraft) ownExternal(t externalTargets) {
-	external := newChain(t.chain(p.base))
-	t.fill(external, p.r, p.facts.Detect[p.r.d.Family])
-	p.own(external.object())
 }
 
 // renderTargets renders what the lists of the port share.
@@ -191,10 +186,14 @@ func endpointIDs(endpoints []service.Endpoint, port *service.PortView) map[netip
 	ids := make(map[netip.AddrPort]netip.Addr, len(endpoints))
 	uses := make(map[netip.Addr]int, len(endpoints))
 	keeps := make(map[netip.Addr]netip.AddrPort)
+	frontends := make(map[netip.AddrPort]bool)
+	for e := range port.Exposures {
+		frontends[netip.AddrPortFrom(e.Addr, e.Port)] = true
+	}
 	for _, e := range endpoints {
 		at := e.AddrPort
 		uses[at.Addr()]++
-		if isFrontend(port, at) || at.Port() == port.NodePort && !keeps[at.Addr()].IsValid() {
+		if frontends[at] || frontends[netip.AddrPortFrom(netip.Addr{}, at.Port())] && !keeps[at.Addr()].IsValid() {
 			keeps[at.Addr()] = at
 		}
 	}
@@ -216,12 +215,6 @@ func endpointIDs(endpoints []service.Endpoint, port *service.PortView) map[netip
 		ids[e] = id
 	}
 	return ids
-}
-
-// isFrontend reports whether a service port answers at an address and port, node ports aside.
-func isFrontend(port *service.PortView, at netip.AddrPort) bool {
-	return at.Port() == port.Port && (at.Addr() == port.ClusterIP ||
-		slices.Contains(port.ExternalIPs, at.Addr()) || slices.Contains(port.LoadBalancerVIPs, at.Addr()))
 }
 
 // hashedID returns an address of 240.0.0.0/4 (reserved, RFC 1112) or 100::/64 (discard only,

@@ -69,9 +69,9 @@ const (
 const shards = "abcdefgh"
 
 // shardOf returns the shard of a frontend, by its address and port.
-func shardOf(f frontend) string {
-	sum := uint32(f.port)
-	for _, b := range f.addr.AsSlice() {
+func shardOf(f service.Frontend) string {
+	sum := uint32(f.Port)
+	for _, b := range f.Addr.AsSlice() {
 		sum = sum*31 + uint32(b)
 	}
 	at := sum % uint32(len(shards))

@@ -47,7 +47,7 @@ func TestPortBase_LongNamesTruncated(t *testing.T) {
 func TestShardOf_EvenDistribution(t *testing.T) {
 	counts := map[string]int{}
 	for n := range 4000 {
-		counts[shardOf(frontend{netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 80})]++
+		counts[shardOf(service.Frontend{Addr: netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), Port: 80})]++
 	}
 	for shard, n := range counts {
 		if n < 300 || n > 700 {

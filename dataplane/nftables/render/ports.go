@@ -4,7 +4,6 @@ package render
 
 import (
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -119,25 +118,17 @@ func (p *portDraft) commented(fill func([]byte) []byte) span {
 	})
 }
 
-// frontend is an address and port, or a node port, which has no address.
-type frontend struct {
-	addr netip.Addr
-	port uint16
-}
-
-func (f frontend) nodePort() bool { return !f.addr.IsValid() }
-
 // appendFrontend adds the frontend's key to a buffer.
-func (p *portDraft) appendFrontend(b []byte, f frontend) []byte {
-	if !f.nodePort() {
-		b = appendAddr(b, f.addr)
+func appendFrontend(b []byte, f service.Frontend) []byte {
+	if !f.IsNodePort() {
+		b = appendAddr(b, f.Addr)
 	}
-	return appendPort(appendProtocol(b, p.port.Protocol.Number()), f.port)
+	return appendPort(appendProtocol(b, f.Protocol.Number()), f.Port)
 }
 
 // named adds an element whose key is a frontend.
-func (p *portDraft) named(set string, f frontend, body span, target ...dataplane.ID) {
-	name := p.put(func(b []byte) []byte { return p.appendFrontend(b, f) })
+func (p *portDraft) named(set string, f service.Frontend, body span, target ...dataplane.ID) {
+	name := p.put(func(b []byte) []byte { return appendFrontend(b, f) })
 	links := setLinks[set]
 	if len(target) > 0 {
 		links = dataplane.LinkTo(append(target, links.Refs...)...)
@@ -146,23 +137,23 @@ func (p *portDraft) named(set string, f frontend, body span, target ...dataplane
 }
 
 // dispatch leads a frontend to a chain.
-func (p *portDraft) dispatch(f frontend, chain string) {
+func (p *portDraft) dispatch(f service.Frontend, chain string) {
 	set := mapFrontends.name
-	if f.nodePort() {
+	if f.IsNodePort() {
 		set = mapNodePorts.name
 	}
 	body := p.commented(func(b []byte) []byte { return appendGoto(b, chain) })
 	p.named(set, f, body, chainID(chain))
 	if isLimited(chain) {
-		admitted, _ := externalTargets{nodePort: f.nodePort()}.admitted()
+		admitted, _ := externalTargets{nodePort: f.IsNodePort()}.admitted()
 		p.named(admitted, f, p.comment)
 	}
 }
 
 // fill adds the endpoints of a table to a map, for a frontend.
-func (p *portDraft) fill(set string, f frontend, t slotTable) {
+func (p *portDraft) fill(set string, f service.Frontend, t slotTable) {
 	t.each(func(slot, endpoint int) {
-		name := p.put(func(b []byte) []byte { return appendSlot(p.appendFrontend(b, f), slot) })
+		name := p.put(func(b []byte) []byte { return appendSlot(appendFrontend(b, f), slot) })
 		p.element(containers[set], name, t.data[endpoint], setLinks[set])
 	})
 }
@@ -172,48 +163,60 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 // Such a frontend has two elements. By default, they are removed together. If a Service has annotations, one may be
 // removed alone. That change looks like the removal of the frontend, whose counts are then forgotten. So the comment of
 // the remaining element changes.
-func (p *portDraft) refuse(f frontend, dispatched bool) {
+func (p *portDraft) refuse(e *service.Exposure, dispatched bool) {
 	comment := p.comment
-	if dispatched && (p.denies() || p.port.NoEndpoints != service.NoEndpointsDefault) {
+	if dispatched && (len(e.Denied) > 0 || p.port.NoEndpoints != service.NoEndpointsDefault) {
 		text := p.key.PortString(p.port.Name) + ": others" // Origin.Owner reads up to a colon
 		comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
 	}
 	var set string
-	switch by := p.port.Unserved(); {
-	case by == service.NoEndpointsPass && f.addr != p.port.ClusterIP:
+	switch {
+	case e.Refusal == service.NoEndpointsPass && e.Kind != service.ClusterIP:
 		return // no rule is about it
-	case by == service.NoEndpointsPass:
+	case e.Refusal == service.NoEndpointsPass:
 		set = setPassed.name
-	case f.nodePort() && by == service.NoEndpointsDrop:
+	case e.IsNodePort() && e.Refusal == service.NoEndpointsDrop:
 		set = setNodePortNoLocal.name
-	case f.nodePort():
+	case e.IsNodePort():
 		set = setNodePortNone.name
-	case by == service.NoEndpointsDrop:
+	case e.Refusal == service.NoEndpointsDrop:
 		set = setNoLocal.name
 	default:
 		set = setNoEndpoints.name
 	}
-	p.named(set, f, comment)
+	p.named(set, e.Frontend, comment)
+}
+
+// renderFrontends serves, refuses and limits each frontend.
+func (p *portDraft) renderFrontends() {
+	for e := range p.port.Exposures {
+		switch {
+		case p.ctx.Err() != nil:
+			return
+		case e.Kind == service.ClusterIP:
+			p.renderInternal(e)
+		default:
+			p.renderExternal(e)
+		}
+		p.renderSources(e)
+	}
 }
 
 // renderInternal serves the ClusterIP.
-func (p *portDraft) renderInternal() {
-	if !p.port.ClusterIP.IsValid() {
-		return
-	}
-	f := frontend{p.port.ClusterIP, p.port.Port}
-	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
+func (p *portDraft) renderInternal(e *service.Exposure) {
+	f := e.Frontend
+	name := p.put(func(b []byte) []byte { return appendAddr(b, f.Addr) })
 	// All ports of the Service share this element, so it names none of them.
 	owner := p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
 	p.element(containers[setClusterIPs.name], name, owner, setLinks[setClusterIPs.name])
 	switch {
-	case !p.port.ServesInternal():
-		p.refuse(f, false)
-	case p.sticky() && p.port.InternalLocal:
+	case e.Refusal != service.NoEndpointsDefault:
+		p.refuse(e, false)
+	case p.sticky() && e.Local:
 		p.dispatch(f, prefixLocalChain+p.base)
 	case p.sticky():
 		p.dispatch(f, prefixServiceChain+p.base)
-	case p.port.InternalLocal:
+	case e.Local:
 		p.serve(f, class{kind: classLocal, local: p.local.pool})
 		p.fill(p.r.maps.local.name, f, p.local)
 	default:
@@ -223,8 +226,8 @@ func (p *portDraft) renderInternal() {
 }
 
 // serve leads a frontend to its class.
-func (p *portDraft) serve(f frontend, c class) {
-	c.nodePort, c.by = f.nodePort(), p.by
+func (p *portDraft) serve(f service.Frontend, c class) {
+	c.nodePort, c.by = f.IsNodePort(), p.by
 	if p.by == service.RoundRobin {
 		c.turns = turnsOf(p.key, p.port)
 	}
@@ -235,79 +238,46 @@ func (p *portDraft) serve(f frontend, c class) {
 	p.dispatch(f, c.name())
 }
 
-// externalFrontends returns all frontends except the ClusterIP.
-func (p *portDraft) externalFrontends() []frontend {
-	var all []frontend
-	for _, addrs := range [][]netip.Addr{p.port.ExternalIPs, p.port.LoadBalancerVIPs} {
-		for _, addr := range addrs {
-			all = append(all, frontend{addr, p.port.Port})
-		}
+// renderExternal serves another frontend. With policy Local and no endpoint on this node, it serves the node's own
+// clients and rejects others.
+func (p *portDraft) renderExternal(e *service.Exposure) {
+	denying := len(e.Denied) > 0
+	switch {
+	case p.port.HasAny:
+		p.serveExternal(e)
+	case denying, len(e.Allowed) > 0 && e.Refusal == service.NoEndpointsPass:
+		// The chain serves nothing. It drops the sources that are not for this frontend.
+		p.serve(e.Frontend, class{kind: classExternalLocal, limited: true, denying: denying})
 	}
-	if p.port.NodePort != 0 {
-		all = append(all, frontend{port: p.port.NodePort})
-	}
-	return all
-}
-
-// renderExternal serves the other frontends. With policy Local and no endpoint on this node,
-// it serves a frontend to the node's own clients and rejects others.
-func (p *portDraft) renderExternal() {
-	for _, f := range p.externalFrontends() {
-		if p.ctx.Err() != nil {
-			return
-		}
-		switch {
-		case p.port.HasAny:
-			p.serveExternal(f)
-		case p.denies(), p.limits(f) && p.port.Unserved() == service.NoEndpointsPass:
-			// The chain serves nothing. It drops the sources that are not for this frontend.
-			p.serve(f, class{kind: classExternalLocal, limited: true, denying: p.denies()})
-		}
-		if !p.port.ServesExternal() {
-			p.refuse(f, p.port.HasAny || p.denies())
-		}
+	if e.Refusal != service.NoEndpointsDefault {
+		p.refuse(e, p.port.HasAny || denying)
 	}
 }
 
-func (p *portDraft) serveExternal(f frontend) {
+func (p *portDraft) serveExternal(e *service.Exposure) {
+	f := e.Frontend
 	if p.sticky() {
-		p.dispatch(f, p.externalTargets(f.nodePort()).chain(p.base))
+		p.dispatch(f, p.externalTargets(e).chain(p.base))
 		return
 	}
 	c := class{kind: classExternal, cluster: p.cluster.pool}
-	if p.port.ExternalLocal {
+	if e.Local {
 		c = class{
 			kind: classExternalLocal, cluster: p.cluster.pool, local: p.local.pool,
 			detect: p.facts.Detect[p.r.d.Family],
 		}
 	}
-	c.denying = p.denies()
-	c.limited = c.denying || p.limits(f) || p.reachesNone()
+	c.denying = len(e.Denied) > 0
+	c.limited = c.denying || len(e.Allowed) > 0 || len(e.To) == 0
 	p.serve(f, c)
 	shard, local := "", p.r.maps.nodePortLocal.name
-	if !f.nodePort() {
+	if !f.IsNodePort() {
 		shard, local = shardOf(f), p.r.maps.local.name
 	}
 	p.fill(p.r.maps.clusterOf(shard), f, p.cluster)
-	if p.port.ExternalLocal {
+	if e.Local {
 		p.fill(local, f, p.local)
 	}
-}
-
-// limits reports whether the source ranges are about a frontend.
-func (p *portDraft) limits(f frontend) bool {
-	return len(p.port.SourceRanges) > 0 && slices.Contains(p.port.LoadBalancerVIPs, f.addr)
-}
-
-// denies reports whether some sources may not reach frontends other than the ClusterIP.
-func (p *portDraft) denies() bool { return len(p.port.DenyRanges) > 0 }
-
-// reachesNone reports whether clients from outside the node reach no endpoint.
-func (p *portDraft) reachesNone() bool {
-	if p.port.ExternalLocal {
-		return len(p.port.Local) == 0
-	}
-	return len(p.port.Cluster) == 0
 }
 
 // renderHairpins adds the endpoints that may reach themselves: those of this node and, with externalTrafficPolicy
@@ -327,46 +297,28 @@ func (p *portDraft) renderHairpins() {
 	}
 }
 
-// renderFirewall limits the load balancer VIPs to the source ranges.
-func (p *portDraft) renderFirewall() {
-	if len(p.port.SourceRanges) == 0 {
-		return
+// renderSources limits a frontend to its allowed sources, and drops the denied sources.
+func (p *portDraft) renderSources(e *service.Exposure) {
+	counting, denied := setOutOfRange.name, setDenied.name
+	if e.IsNodePort() {
+		counting, denied = setNodePortOutOfRange.name, setNodePortDenied.name
 	}
-	allowed := service.MergeRanges(p.port.AllowedSources()) // the kernel rejects ranges that overlap
-	for _, vip := range p.port.LoadBalancerVIPs {
-		f := frontend{vip, p.port.Port}
-		p.named(setFirewalled.name, f, p.comment)
-		p.named(setOutOfRange.name, f, p.comment)
-		p.sources(setAllowed.name, f, allowed)
+	if len(e.Allowed)+len(e.Denied) > 0 {
+		p.named(counting, e.Frontend, p.comment)
 	}
-}
-
-// renderDenials keeps the denied sources out.
-func (p *portDraft) renderDenials() {
-	if !p.denies() {
-		return
+	if len(e.Allowed) > 0 {
+		p.named(setFirewalled.name, e.Frontend, p.comment)
+		p.sources(setAllowed.name, e.Frontend, service.MergeRanges(e.Allowed)) // the kernel rejects ranges that overlap
 	}
-	for _, f := range p.externalFrontends() {
-		if p.ctx.Err() != nil {
-			return
-		}
-		counting, denied := setOutOfRange.name, setDenied.name
-		if f.nodePort() {
-			counting, denied = setNodePortOutOfRange.name, setNodePortDenied.name
-		}
-		if !p.limits(f) { // renderFirewall has added it
-			p.named(counting, f, p.comment)
-		}
-		p.sources(denied, f, p.port.DenyRanges)
-	}
+	p.sources(denied, e.Frontend, e.Denied)
 }
 
 // sources adds ranges of sources for a frontend. They must not overlap.
-func (p *portDraft) sources(set string, f frontend, ranges []netip.Prefix) {
+func (p *portDraft) sources(set string, f service.Frontend, ranges []netip.Prefix) {
 	for _, prefix := range ranges {
 		name := p.put(func(b []byte) []byte {
-			b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
-			return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
+			b = appendAddr(appendFrontend(b, f), prefix.Addr())
+			return appendAddr(appendFrontend(b, f), lastOf(prefix))
 		})
 		p.element(containers[set], name, p.comment, setLinks[set])
 	}

@@ -87,10 +87,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 			return nil
 		}
 		p := newPortDraft(draft, r, facts, view, &ports[i])
-		p.renderInternal()
-		p.renderExternal()
-		p.renderFirewall()
-		p.renderDenials()
+		p.renderFrontends()
 		p.renderHairpins()
 		p.renderAffinity()
 	}

@@ -19,30 +19,36 @@ func (h *Hub) view(key service.Key) *service.View {
 
 // why says what the rules of the proxy do with packets to a frontend that did not become a connection.
 func why(view *service.View, f service.Frontend, client netip.Addr) (traffic.Verdict, string) {
-	for _, p := range view.Ports[service.FamilyOf(f.Addr)] {
-		nodePort := p.Protocol == f.Protocol && p.NodePort == f.Port && p.Port != f.Port
-		if p.Protocol != f.Protocol || p.Port != f.Port && !nodePort {
-			continue
-		}
-		serves := p.ServesExternal()
-		switch {
-		case f.Addr == p.ClusterIP:
-			serves = p.ServesInternal()
-		case len(p.DenyRanges) > 0 && allows(p.DenyRanges, client), slices.Contains(p.LoadBalancerVIPs, f.Addr) && !allows(p.AllowedSources(), client):
-			return traffic.Dropped, traffic.SourceRange.String()
-		}
-		switch {
-		case serves:
-			return traffic.Dropped, traffic.OtherRules
-		case p.Unserved() == service.NoEndpointsPass:
-			return traffic.Dropped, traffic.OtherRules
-		case p.Unserved() == service.NoEndpointsDrop:
-			return traffic.Dropped, traffic.NoEndpoints.String()
-		default:
-			return traffic.Refused, traffic.NoEndpoints.String()
-		}
+	e := exposure(view, f)
+	switch {
+	case e == nil:
+	case len(e.Denied) > 0 && allows(e.Denied, client), !allows(e.Allowed, client):
+		return traffic.Dropped, traffic.SourceRange.String()
+	case e.Refusal == service.NoEndpointsDrop:
+		return traffic.Dropped, traffic.NoEndpoints.String()
+	case e.Refusal == service.NoEndpointsReject:
+		return traffic.Refused, traffic.NoEndpoints.String()
 	}
 	return traffic.Dropped, traffic.OtherRules
+}
+
+// exposure returns the exposure of a frontend of a Service, or that of the node port with this number if no address
+// matches. It returns nil if there is neither.
+func exposure(view *service.View, f service.Frontend) (found *service.Exposure) {
+	ports := view.Ports[service.FamilyOf(f.Addr)]
+	for i := range ports {
+		for e := range ports[i].Exposures {
+			switch {
+			case e.Protocol != f.Protocol || e.Port != f.Port:
+			case e.Addr == f.Addr:
+				return e
+			case e.IsNodePort():
+				one := *e
+				found = &one
+			}
+		}
+	}
+	return found
 }
 
 func allows(ranges []netip.Prefix, client netip.Addr) bool {

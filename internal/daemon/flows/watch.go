@@ -224,7 +224,7 @@ func (w *watcher) follow(keys []service.Key) error {
 // frontends returns those that a Service has in a family, each once.
 func frontends(of service.Family, spec *service.Spec) (all []service.Frontend) {
 	seen := map[service.Frontend]bool{}
-	spec.Claims(func(family service.Family, f service.Frontend, _ service.ClaimKind) {
+	spec.Claims(func(family service.Family, f service.Frontend, _ service.FrontendKind) {
 		if _, denied := spec.DeniedBy(family, f); family == of && !denied && !seen[f] {
 			seen[f], all = true, append(all, f)
 		}

@@ -5,7 +5,6 @@ package inspection
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -265,32 +264,18 @@ func (i *Inspection) frontends(known service.Snapshot) []inspect.Frontend {
 	view := service.Resolve(wanted.Key, &wanted, known.Slices, i.Proxy.Facts())
 	for _, family := range service.Families {
 		for n := range view.Ports[family] {
-			p := &view.Ports[family][n]
-			add := func(kind string, addr netip.Addr, port uint16, local bool) {
+			for e := range view.Ports[family][n].Exposures {
 				f := inspect.Frontend{
-					Kind: kind, Port: int(port), Protocol: strings.ToUpper(p.Protocol.String()), PortName: p.Name,
-					Family: family.String(), Policy: policy(local), Endpoints: len(p.Cluster),
+					Kind: e.Kind.String(), Port: int(e.Port), Protocol: strings.ToUpper(e.Protocol.String()), PortName: view.Ports[family][n].Name,
+					Family: family.String(), Policy: policy(e.Local), Endpoints: len(e.To),
 				}
-				if local {
-					f.Endpoints = len(p.Local)
+				if !e.IsNodePort() {
+					f.Address = e.Addr.String()
 				}
-				if addr.IsValid() {
-					f.Address = addr.String()
-				}
-				if by, denied := known.Spec.DeniedBy(family, service.Frontend{Addr: addr, Port: port, Protocol: p.Protocol}); denied {
+				if by, denied := known.Spec.DeniedBy(family, e.Frontend); denied {
 					f.ServedBy = by.String()
 				}
 				all = append(all, f)
-			}
-			add("ClusterIP", p.ClusterIP, p.Port, p.InternalLocal)
-			for _, addr := range p.ExternalIPs {
-				add("ExternalIP", addr, p.Port, p.ExternalLocal)
-			}
-			for _, addr := range p.LoadBalancerVIPs {
-				add("LoadBalancerIP", addr, p.Port, p.ExternalLocal)
-			}
-			if p.NodePort != 0 {
-				add("NodePort", netip.Addr{}, p.NodePort, p.ExternalLocal)
 			}
 		}
 	}
