@@ -163,12 +163,9 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 // table returns the table of a frontend at an address. With externalTrafficPolicy Local, pods and this node reach
 // all endpoints, because their connections have not come from outside.
 func (d *draft) table(e *service.Exposure, at netip.Addr) Table {
-	t := Table{Denied: e.Denied, To: addrPorts(e.To)}
-	if e.Kind == service.LoadBalancerIP {
-		t.Allowed = service.MergeRanges(e.Allowed)
-		if slices.ContainsFunc(t.Allowed, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
-			t.Allowed = nil
-		}
+	t := Table{Allowed: service.MergeRanges(e.Allowed), Denied: e.Denied, To: addrPorts(e.To)}
+	if slices.ContainsFunc(t.Allowed, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+		t.Allowed = nil
 	}
 	if !e.Local || e.Kind == service.ClusterIP {
 		return t

@@ -116,6 +116,33 @@ func TestRenderer_Golden(t *testing.T) {
 	}
 }
 
+// TestRenderer_SourceRangesLimitExternalIP: source ranges limit a load balancer IP that is also an external IP of the
+// Service.
+func TestRenderer_SourceRangesLimitExternalIP(t *testing.T) {
+	vip := ip("203.0.113.1")
+	view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
+	view.Ports[service.IPv4] = []service.PortView{{
+		Port: 80, ExternalIPs: []netip.Addr{ip("192.0.2.1"), vip}, LoadBalancerVIPs: []netip.Addr{vip},
+		SourceRanges: []netip.Prefix{prefix("198.51.100.0/24")}, HasAny: true, Cluster: []service.Endpoint{{AddrPort: at("10.0.0.1:80")}},
+	}}
+	rendered := dataplane.NewFragment(view.Key, NewRenderer(Addresses, service.IPv4, Settings{}).Service(context.Background(), view, &service.NodeFacts{}))
+	limited := 0
+	for _, o := range rendered.Objects {
+		place, err := listeners.Place(o.ID)
+		if err != nil {
+			continue
+		}
+		if limits := strings.Contains(o.Body, "198.51.100.0/24"); limits != (place.At.Addr() == vip) {
+			t.Errorf("%v: %q", place.At, o.Body)
+		} else if limits {
+			limited++
+		}
+	}
+	if limited != 1 {
+		t.Errorf("%d listeners are limited, want 1", limited)
+	}
+}
+
 // TestRenderer_NodeHealthPort: the node opens its health port at Service addresses only where a guard would otherwise
 // reject it.
 func TestRenderer_NodeHealthPort(t *testing.T) {

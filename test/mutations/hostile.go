@@ -413,6 +413,13 @@ var hostile = []mutation{
 		campaigns: []campaign{unitTest("service", "TestExposures")}, short: true,
 	},
 	{
+		name:     "userspace mode does not limit such an external IP",
+		sentence: "Userspace mode limits it, too.",
+		edits: edit("dataplane/userspace/renderer.go", "	if slices.ContainsFunc(t.Allowed, func(r netip.Prefix) bool { return r.Bits() == 0 }) {",
+			"	if e.Kind != service.LoadBalancerIP || slices.ContainsFunc(t.Allowed, func(r netip.Prefix) bool { return r.Bits() == 0 }) {"),
+		campaigns: []campaign{unitTest("dataplane/userspace", "TestRenderer_SourceRangesLimitExternalIP")}, short: true,
+	},
+	{
 		name:      "local clients are refused like others",
 		sentence:  "With externalTrafficPolicy Local, clients on the node reach all endpoints.",
 		edits:     edit("service/exposure.go", "e.Near, e.Denied = p.Cluster, p.DenyRanges", "e.Denied = p.DenyRanges"),
