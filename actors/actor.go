@@ -68,7 +68,7 @@ func (d *Directory) run(ctx context.Context, home *address, lease Lease) (rests 
 // incarnate makes the actor of a new incarnation, which has to read everything.
 func (d *Directory) incarnate(home *address, lease Lease) *actor {
 	a := &actor{address: home, directory: d, lease: lease,
-		machine: NewMachine(home.key, lease.Incarnation(), d.config.Outputs, d.config.ObjectsMax)}
+		machine: NewMachine(home.key, lease.Incarnation(), d.config.Outputs)}
 	home.resident.Store(a)
 	home.mailbox.MarkStale()
 	return a

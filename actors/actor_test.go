@@ -27,7 +27,7 @@ func (f *fencible) Fenced() bool { return f.fenced.Load() }
 // it. When the stuck actor returns, its successor keeps the address.
 func TestDirectory_StuckActorLosesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := build(t, 0)
+		d := build(t)
 		var hang atomic.Bool
 		release := make(chan struct{})
 		d.config.Intercept = func(context.Context, service.Key, Message) {
@@ -74,7 +74,7 @@ func TestDirectory_StuckActorLosesAddress(t *testing.T) {
 // acks would never stay parked.
 func TestActor_AckDoesNotWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := build(t, 0)
+		d := build(t)
 		home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
 		d.deliver(home, slot{kind: slotAck, name: "one"}, Acknowledged{})
 		if d.nudges != 0 {
@@ -102,7 +102,7 @@ func (r stopping) Service(ctx context.Context, v *service.View, on *service.Node
 // incomplete, and a fenced actor has a successor.
 func TestActor_StoppedSendsNothing(t *testing.T) {
 	for _, when := range []string{"never", "while it renders", "while its view is told", "fenced"} {
-		v := build(t, 0)
+		v := build(t)
 		ctx, stop := context.WithCancel(t.Context())
 		l := &fencible{lease: newLease(1)}
 		act := func(at string) func() {
@@ -133,7 +133,7 @@ func TestActor_StoppedSendsNothing(t *testing.T) {
 // the view before packets follow the fragment.
 func TestActor_ViewSentBeforeFragment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 0)
+		v := build(t)
 		var order []string
 		output := &v.Directory.config.Outputs[0]
 		submit := output.Submit

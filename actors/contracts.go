@@ -65,13 +65,11 @@ type StateReader interface {
 // types in this file.
 type Event interface{ event() }
 
-// TooLarge reports that a Service asks for more objects in a domain than one may have.
-// What it had before stays, in all domains, until it asks for less. An incarnation reports
-// it once.
+// TooLarge reports that a Service is above the limit, and that some of its frontends are left out. An incarnation reports
+// it once, until the Service is within the limit.
 type TooLarge struct {
-	Key          service.Key
-	Domain       string
-	Objects, Max int
+	Key service.Key
+	service.Excess
 }
 
 // Fits reports that a Service that was too large no longer is, or is gone.

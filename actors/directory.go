@@ -29,9 +29,6 @@ type Config struct {
 	Outputs []Output
 	Starter Starter
 	State   StateReader
-	// ObjectsMax bounds what one Service may ask for in one domain, as
-	// dataplane.Renderer.Size counts it. Default 50,000.
-	ObjectsMax int
 	// Listen receives the events; it must not block. Optional.
 	Listen func(Event)
 	// Intercept, if set, is called by an actor before each message, within its
@@ -56,12 +53,6 @@ type Directory struct {
 func NewDirectory(config Config) (*Directory, error) {
 	if config.Starter == nil || config.State == nil || len(config.Outputs) == 0 {
 		return nil, fmt.Errorf("directory: a supervisor, a truth and at least one domain are needed")
-	}
-	if config.ObjectsMax == 0 {
-		config.ObjectsMax = objectsMax
-	}
-	if config.ObjectsMax < 0 {
-		return nil, fmt.Errorf("directory: objects of one Service: %d: must be 1 or more", config.ObjectsMax)
 	}
 	if config.Listen == nil {
 		config.Listen = func(Event) {}

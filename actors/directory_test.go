@@ -92,23 +92,19 @@ func (renderer) Service(ctx context.Context, v *service.View, _ *service.NodeFac
 	return objects(v)
 }
 
-func (renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
-	return port.Addresses * port.Endpoints
-}
-
 func (renderer) Naming() dataplane.Naming { return nil }
 
 func (renderer) Node(*service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{{ID: dataplane.ID{Name: "scaffold"}}}
 }
 
-func build(t *testing.T, objectsMax int) *town {
+func build(t *testing.T) *town {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &town{specs: map[service.Key]*service.Spec{}, slices: map[service.Key][]*service.Slice{},
 		fragments: map[service.Key]*dataplane.Fragment{}, ctx: ctx}
 	d, err := NewDirectory(Config{
-		Starter: v, State: v, ObjectsMax: objectsMax,
+		Starter: v, State: v,
 		Outputs: []Output{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
 			v.mu.Lock()
 			v.fragments[f.Key] = f
@@ -150,7 +146,7 @@ func specNamed(i int) *service.Spec {
 // A recreated Service gets a later revision.
 func TestDirectory_ActorLivesUntilLastAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 0)
+		v := build(t)
 		v.Start([]service.Key{service.Node})
 		v.PostSlice(web, "s", slice("s", "10.0.0.1"), Cause{}) // nobody to tell
 		v.mu.Lock()
@@ -188,7 +184,7 @@ func TestDirectory_ActorLivesUntilLastAck(t *testing.T) {
 // no fragment.
 func TestDirectory_FactsReachEveryActor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 0)
+		v := build(t)
 		v.Start([]service.Key{service.Node})
 		for i := range 3 {
 			v.set(named(i), specNamed(i))
@@ -211,7 +207,7 @@ func TestDirectory_FactsReachEveryActor(t *testing.T) {
 // TestDirectory_PostRacesWithLeave: a Service that is posted while its previous actor leaves is rendered.
 func TestDirectory_PostRacesWithLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 0)
+		v := build(t)
 		for range 200 {
 			v.set(web, spec())
 			synctest.Wait()

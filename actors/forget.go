@@ -9,7 +9,7 @@ import "github.com/sluice-proxy/sluice/service"
 // it once more from what it was resolved from, which is kept anyway. A large one stays,
 // because that would take longer than the change.
 func (m *Machine) Forget() {
-	if !m.viewed || m.dirty || m.excess || m.size() > forgetMax {
+	if !m.viewed || m.dirty || m.size() > forgetMax {
 		return
 	}
 	for i := range m.sent {

@@ -19,7 +19,7 @@ func TestMachine_ForgettingChangesNothing(t *testing.T) {
 	forgotten := 0
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		forgets, keeps := NewMachine(web, 1, told, 0), NewMachine(web, 1, told, 0)
+		forgets, keeps := NewMachine(web, 1, told), NewMachine(web, 1, told)
 		var last [2]*dataplane.Fragment
 		for step := range 60 {
 			var message Message

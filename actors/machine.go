@@ -47,11 +47,9 @@ type Machine struct {
 	// viewed is set once a view was resolved; refacted if the facts have changed since
 	// the last rendering; dirty if anything has changed.
 	viewed, refacted, dirty bool
-	// excess is set while the Service asks for more than objectsMax. Its view stays that from
-	// before, without the frontends that it gave up since: others may have them.
-	excess     bool
-	objectsMax int
-	events     []Event
+	// large is set while the Service is above the limit.
+	large  bool
+	events []Event
 	// stale is set if the machine has missed something and must be hydrated before
 	// it concludes.
 	stale bool
@@ -78,11 +76,10 @@ type sent struct {
 // unseen is the view of a machine that has resolved none.
 var unseen service.View
 
-// NewMachine makes the machine of one incarnation. A Service that asks for more than
-// objectsMax objects in a domain is not rendered, except to remove frontends that it gave up.
-func NewMachine(key service.Key, incarnation uint64, outputs []Output, objectsMax int) *Machine {
+// NewMachine makes the machine of one incarnation.
+func NewMachine(key service.Key, incarnation uint64, outputs []Output) *Machine {
 	return &Machine{key: key, revision: service.Revision{Incarnation: incarnation}, view: &unseen,
-		objectsMax: objectsMax, outputs: outputs, sent: make([]sent, len(outputs))}
+		outputs: outputs, sent: make([]sent, len(outputs))}
 }
 
 // State returns the state.

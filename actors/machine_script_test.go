@@ -53,7 +53,7 @@ func (s *machineScript) step(t *testing.T, d *datadriven.TestData) string {
 		if has("node") {
 			key = service.Node
 		}
-		s.m, s.last = NewMachine(key, 3, outputs, 0), map[string]service.Revision{}
+		s.m, s.last = NewMachine(key, 3, outputs), map[string]service.Revision{}
 	case "hydrate":
 		snapshot := service.Snapshot{}
 		if !has("gone") {

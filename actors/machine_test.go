@@ -65,7 +65,7 @@ func turn(m *Machine) (fragments []*dataplane.Fragment) {
 }
 
 func live(slices ...*service.Slice) *Machine {
-	m := NewMachine(web, 3, outputs, 0)
+	m := NewMachine(web, 3, outputs)
 	m.Hydrate(service.Snapshot{Spec: spec(), Slices: slices}, facts, time.Now())
 	return m
 }

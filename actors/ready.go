@@ -44,15 +44,13 @@ func (m *Machine) resolve() bool {
 		return false
 	}
 	m.dirty = false
-	if m.measure(); m.excess && !m.viewed {
-		return false
-	}
-	refacted := m.refacted && !m.excess
-	m.refacted = m.refacted && m.excess // until it fits
+	refacted := m.refacted
+	m.refacted = false
 	if m.key == service.Node {
 		return refacted
 	}
-	view := m.present()
+	view := service.Resolve(m.key, m.spec, m.slices, m.facts)
+	m.measure(view.Excess)
 	if m.viewed && !refacted && view.Equal(m.view) && !m.outstanding() {
 		return false
 	}
@@ -63,12 +61,15 @@ func (m *Machine) resolve() bool {
 	return true
 }
 
-// present returns the view of the present state.
-func (m *Machine) present() service.View {
-	if m.excess {
-		return m.view.Within(m.spec, m.facts)
+// measure records whether the Service is above the limit.
+func (m *Machine) measure(e service.Excess) {
+	before := m.large
+	switch m.large = e.LeftOut > 0; {
+	case m.large && !before:
+		m.events = append(m.events, TooLarge{Key: m.key, Excess: e})
+	case before && !m.large:
+		m.events = append(m.events, Fits{Key: m.key})
 	}
-	return service.Resolve(m.key, m.spec, m.slices, m.facts)
 }
 
 // outstanding reports whether a domain still has to learn that the Service is gone,

@@ -30,11 +30,12 @@ func (t *town) events() []Event {
 	return told
 }
 
-// TestMachine_ServiceTooLarge: a Service above the size limit is not rendered and is reported once. It keeps its last
-// fragment until it is small enough or deleted.
+// TestMachine_ServiceTooLarge: a Service above the size limit is reported once. Its remaining frontends follow the API.
 func TestMachine_ServiceTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 5)
+		v := build(t)
+		limit := &service.NodeFacts{Name: "n", Limit: service.Limit{Objects: 10}} // five frontends with one endpoint
+		v.now = limit
 		v.slices[web] = []*service.Slice{slice("a", "10.0.0.1")}
 		v.Start([]service.Key{service.Node})
 		set := func(addresses int) *dataplane.Fragment {
@@ -53,34 +54,34 @@ func TestMachine_ServiceTooLarge(t *testing.T) {
 				t.Errorf("%s: told %+v, want %+v", when, got, want)
 			}
 		}
+		large := func(objects, leftOut int) Event {
+			return TooLarge{Key: web, Excess: service.Excess{Family: service.IPv4, Objects: objects, Max: 10, LeftOut: leftOut}}
+		}
 		first := set(5)
-		if first == nil {
-			t.Fatal("no fragment at the limit")
-		}
 		expect("at the limit")
-		if set(6) != first {
-			t.Error("a fragment above the limit")
+		if six := set(6); six.Digest != first.Digest {
+			t.Errorf("above the limit: %+v, want %+v", six.Objects, first.Objects)
 		}
-		expect("above the limit", TooLarge{Key: web, Domain: "one", Objects: 6, Max: 5})
-		if set(200) != first {
-			t.Error("a fragment above the limit")
-		}
-		v.mu.Lock()
-		v.now = &service.NodeFacts{Name: "other"}
-		v.mu.Unlock()
-		v.PostFacts()
+		expect("above the limit", large(12, 1))
+		set(200)
 		v.PostSlice(web, "a", slice("a", "10.0.0.2"), Cause{})
 		synctest.Wait()
-		if v.fragment(web) != first {
-			t.Error("facts and endpoints have changed, and the Service was rendered")
+		if v.fragment(web).Digest == first.Digest {
+			t.Error("an endpoint was replaced, and the frontends that are left do not follow")
 		}
 		expect("still above it")
-		if now := set(4); now == first || now.Digest == first.Digest {
-			t.Error("no fragment with the new endpoint below the limit")
-		}
-		expect("below it", Fits{Key: web})
-		set(6)
-		expect("above it", TooLarge{Key: web, Domain: "one", Objects: 6, Max: 5})
+		v.mu.Lock()
+		v.now = &service.NodeFacts{Name: "n"}
+		v.mu.Unlock()
+		v.PostFacts()
+		synctest.Wait()
+		expect("without a limit", Fits{Key: web})
+		v.mu.Lock()
+		v.now = limit
+		v.mu.Unlock()
+		v.PostFacts()
+		synctest.Wait()
+		expect("limited again", large(400, 195))
 		if gone := set(0); !gone.Gone {
 			t.Error("no tombstone for a Service that was too large")
 		}
@@ -91,51 +92,4 @@ func TestMachine_ServiceTooLarge(t *testing.T) {
 			t.Errorf("%d actors, want that of the node", v.Len())
 		}
 	})
-}
-
-// TestMachine_ServiceTooLargeFromStart: a Service that is too large from the start has no fragment until it is small
-// enough.
-func TestMachine_ServiceTooLargeFromStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 5)
-		v.slices[web] = []*service.Slice{slice("a", "10.0.0.1")}
-		v.set(web, sized(6))
-		synctest.Wait()
-		if v.fragment(web) != nil || len(v.events()) != 1 {
-			t.Errorf("fragment %+v", v.fragment(web))
-		}
-		v.set(web, sized(3))
-		synctest.Wait()
-		if v.fragment(web) == nil {
-			t.Error("no fragment below the limit")
-		}
-	})
-}
-
-// TestMachine_SizeCountsAllAddresses: external IPs, load balancer IPs and ports all count toward the size limit.
-func TestMachine_SizeCountsAllAddresses(t *testing.T) {
-	addresses := sized(4).ExternalIPs
-	for name, set := range map[string]func(s *service.Spec){
-		"external IPs":      func(s *service.Spec) { s.ExternalIPs = addresses },
-		"load balancer IPs": func(s *service.Spec) { s.LoadBalancerVIPs = addresses },
-		"ports": func(s *service.Spec) {
-			for i := range 3 {
-				port := s.Ports[0]
-				port.Port = uint16(1000 + i)
-				s.Ports = append(s.Ports, port)
-			}
-		},
-	} {
-		s := spec()
-		set(s)
-		measure := func(most int) (TooLarge, bool) {
-			return Measure([]Output{{Name: "one", Renderer: renderer{}}}, s, []*service.Slice{slice("a", "10.0.0.1")}, &service.NodeFacts{}, most)
-		}
-		if excess, found := measure(3); !found || excess.Objects != 4 {
-			t.Errorf("%s: %+v", name, excess)
-		}
-		if _, found := measure(4); found {
-			t.Errorf("%s: too large at the limit", name)
-		}
-	}
 }

@@ -21,7 +21,7 @@ func triggered(trigger time.Time, endpoint string) *service.Slice {
 func TestMachine_TriggerOfSliceWithoutMessage(t *testing.T) {
 	trigger := noon.Add(-time.Second)
 	one := triggered(trigger, "10.0.0.1")
-	m := NewMachine(web, 3, outputs, 0)
+	m := NewMachine(web, 3, outputs)
 	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{one}}, facts, noon)
 	for _, f := range turn(m) {
 		if !f.Trigger.Equal(trigger) {
@@ -45,7 +45,7 @@ func TestMachine_TriggerOfSliceWithoutMessage(t *testing.T) {
 // TestMachine_OldSliceGivesNoTrigger: a slice that is much older than the snapshot gives the fragment no trigger. The
 // Service came long after its slice, so the trigger does not measure the change of the Service.
 func TestMachine_OldSliceGivesNoTrigger(t *testing.T) {
-	m := NewMachine(web, 3, outputs, 0)
+	m := NewMachine(web, 3, outputs)
 	one := triggered(noon.Add(-time.Second), "10.0.0.1")
 	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{one}}, facts, noon.Add(triggerMax))
 	for _, f := range turn(m) {

@@ -85,7 +85,7 @@ func (c Config) validate() error {
 // goroutine of the writer. At most one batch is in flight. Meanwhile newer fragments keep replacing
 // older ones in the mailbox.
 //
-// Concurrency: Submit, Prime, Skip, Forgo, AuditSoon and Status may be called from
+// Concurrency: Submit, Prime, Skip, AuditSoon and Status may be called from
 // anywhere and never block. Account, Pending and Search may be called from anywhere too, and wait
 // for an answer. Everything else belongs to the goroutine in Run. A panic
 // in it ends the process: it is the only owner of the ledger, and recovery is the
@@ -164,10 +164,6 @@ func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post("prime", primed(ke
 // Skip lets the first write go ahead without a key, because its actor failed or it has
 // none.
 func (a *Aggregator) Skip(key service.Key) { a.calls.Post(skipped(key), skipped(key)) }
-
-// Forgo lets the first write and the first sync go ahead without a key that asks for too much to be
-// rendered. What a former process or incarnation left of it stays.
-func (a *Aggregator) Forgo(key service.Key) { a.calls.Post(forgone(key), forgone(key)) }
 
 // AuditSoon requests an audit because another program changed the kernel.
 func (a *Aggregator) AuditSoon(by dataplane.ForeignProcess) { a.calls.Post("audit", alarmed{by}) }

@@ -29,9 +29,6 @@ type gate struct {
 	seen   map[service.Key]struct{}
 	// skipped has the keys that were skipped and have not submitted since.
 	skipped map[service.Key]struct{}
-	// large has the keys that are not rendered because they ask for too much, and have not submitted.
-	// Nothing waits for them.
-	large map[service.Key]struct{}
 	// lastSubmit is when the last key of expect submitted or was skipped, when prime was
 	// called, or when the gate was opened.
 	lastSubmit time.Time
@@ -40,7 +37,7 @@ type gate struct {
 
 func newGate(wait time.Duration) *gate {
 	return &gate{expect: map[service.Key]struct{}{}, seen: map[service.Key]struct{}{},
-		skipped: map[service.Key]struct{}{}, large: map[service.Key]struct{}{}, wait: wait}
+		skipped: map[service.Key]struct{}{}, wait: wait}
 }
 
 // prime names the keys that must submit first. Nothing is written before prime.
@@ -52,8 +49,7 @@ func (g *gate) prime(now time.Time, keys []service.Key) {
 	for _, key := range keys {
 		_, seen := g.seen[key]
 		_, skipped := g.skipped[key]
-		_, large := g.large[key]
-		if !seen && !skipped && !large {
+		if !seen && !skipped {
 			g.expect[key] = struct{}{}
 		}
 	}
@@ -72,25 +68,9 @@ func (g *gate) skip(now time.Time, key service.Key) {
 	}
 }
 
-// forgo notes that a key asks for too much to be rendered.
-func (g *gate) forgo(now time.Time, key service.Key) {
-	_, expected := g.expect[key]
-	_, skipped := g.skipped[key]
-	if g.opened && !expected && !skipped {
-		return
-	}
-	delete(g.expect, key)
-	delete(g.skipped, key)
-	g.large[key] = struct{}{}
-	if expected && !g.opened {
-		g.lastSubmit = now
-	}
-}
-
 // submitted notes that a key has submitted.
 func (g *gate) submitted(now time.Time, key service.Key) {
 	delete(g.skipped, key)
-	delete(g.large, key)
 	if !g.primed {
 		g.seen[key] = struct{}{}
 		return
@@ -123,7 +103,7 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 
 // unsubmitted returns the sets of keys that have not submitted.
 func (g *gate) unsubmitted() []map[service.Key]struct{} {
-	return []map[service.Key]struct{}{g.expect, g.skipped, g.large}
+	return []map[service.Key]struct{}{g.expect, g.skipped}
 }
 
 // absent returns the keys that have not submitted.

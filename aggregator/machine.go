@@ -118,10 +118,9 @@ type told struct {
 type input interface{ apply(*machine, time.Time) }
 
 type (
-	// primed is Prime, skipped is Skip, forgone is Forgo, alarmed is AuditSoon.
+	// primed is Prime, skipped is Skip, alarmed is AuditSoon.
 	primed  []service.Key
 	skipped service.Key
-	forgone service.Key
 	alarmed struct{ by dataplane.ForeignProcess }
 	// released: this process may read and write the kernel's rules from now on. The writes of the keys did not land
 	// in the process before.
@@ -133,7 +132,6 @@ type (
 
 func (keys primed) apply(m *machine, now time.Time) { m.gate.prime(now, keys) }
 func (key skipped) apply(m *machine, now time.Time) { m.gate.skip(now, service.Key(key)) }
-func (key forgone) apply(m *machine, now time.Time) { m.gate.forgo(now, service.Key(key)) }
 
 func (keys released) apply(m *machine, _ time.Time) {
 	m.gate.held = false

@@ -22,10 +22,6 @@ type Renderer interface {
 	// renders to nothing. It polls the context in every loop over frontends, and may return
 	// anything once that has ended: nothing more of that actor counts.
 	Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []Object
-	// Size counts what Service would render for one service port: objects, and what is listed
-	// in their bodies. It must cost no more than a multiplication, and may be up to twice too
-	// high or too low. The actor asks before it renders.
-	Size(port service.PortSize, facts *service.NodeFacts) int
 	// Node renders the scaffold: everything that belongs to no Service.
 	Node(facts *service.NodeFacts) []Object
 	// Naming reads what is rendered.

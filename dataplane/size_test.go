@@ -63,38 +63,46 @@ func (w wish) slice() *service.Slice {
 	return s
 }
 
-// TestRenderers_SizeMatchesOutput: Size is within a factor of two of the rendered objects, in every dimension in which
-// a Service can grow. Entries of a list in a body count like objects.
+// TestRenderers_SizeMatchesOutput: the number of objects for the limit is within a factor of two of the rendered objects,
+// in every dimension in which a Service can grow. Entries of a list in a body count like objects.
 func TestRenderers_SizeMatchesOutput(t *testing.T) {
-	facts := &service.NodeFacts{Name: "n"}
-	facts.NodePorts[service.IPv4] = service.NodePortAddresses{All: true, Host: []netip.Addr{
-		netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}}
+	hosts := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}
 	for name, b := range map[string]struct {
-		renderer dataplane.Renderer
+		renderers []dataplane.Renderer
+		layout    service.Layout
+		// host says that each address of the host is served separately.
+		host bool
 		// lists is what each entry of a list in a body contains.
 		lists string
 	}{
-		"nftables":  {nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), ""},
-		"ipvs":      {ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{MasqueradeBit: 14}), "line"},
-		"iptables":  {iptrender.NewRenderer(service.IPv4, iptrender.Options{MasqueradeBit: 14}), "line"},
-		"userspace": {userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}), ":8080 /32"},
-		"nodeports": {userspace.NewRenderer(userspace.NodePorts, service.IPv4, userspace.Settings{}), ":8080 /32"},
-		"localport": {localport.NewRenderer(service.IPv4), ""},
+		"nftables": {[]dataplane.Renderer{nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), localport.NewRenderer(service.IPv4)}, service.SlotsEach, false, ""},
+		"ipvs":     {[]dataplane.Renderer{ipvsrender.NewRenderer(service.IPv4, ipvsrender.Options{MasqueradeBit: 14})}, service.EndpointsEach, true, "line"},
+		"iptables": {[]dataplane.Renderer{iptrender.NewRenderer(service.IPv4, iptrender.Options{MasqueradeBit: 14})}, service.EndpointsOnce, false, "line"},
+		"userspace": {[]dataplane.Renderer{userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}),
+			userspace.NewRenderer(userspace.NodePorts, service.IPv4, userspace.Settings{})}, service.SlotsEach, true, ":8080 /32"},
 	} {
+		facts := &service.NodeFacts{Name: "n", Limit: service.Limit{Objects: 1, Layout: b.layout}}
+		facts.NodePorts[service.IPv4] = service.NodePortAddresses{All: true}
+		if b.host {
+			facts.NodePorts[service.IPv4].Host = hosts
+		}
+		unlimited := *facts
+		unlimited.Limit.Objects = 0
 		for _, w := range []wish{
 			{ports: 1, endpoints: 1000}, {ports: 100, endpoints: 10}, {ports: 10, addresses: 100, endpoints: 10},
 			{ports: 100, addresses: 100, endpoints: 1}, {ports: 10, vips: 20, ranges: 50, endpoints: 1}, {ports: 20, addresses: 50},
 			{ports: 10, addresses: 20, denied: 250, endpoints: 1}, {ports: 10, vips: 1, denied: 250},
 		} {
 			spec, slices := w.spec(), []*service.Slice{w.slice()}
-			counted := 0
-			service.Sizes(spec, slices, service.IPv4, func(p service.PortSize) { counted += b.renderer.Size(p, facts) })
-			view := service.Resolve(spec.Key, spec, slices, facts)
+			counted := service.Resolve(spec.Key, spec, slices, facts).Excess.Objects
+			view := service.Resolve(spec.Key, spec, slices, &unlimited)
 			rendered := 0
-			for _, o := range dataplane.NewFragment(spec.Key, b.renderer.Service(context.Background(), &view, facts)).Objects {
-				rendered++
-				for separator := range strings.FieldsSeq(b.lists) {
-					rendered += strings.Count(o.Body, strings.ReplaceAll(separator, "line", "\n"))
+			for _, r := range b.renderers {
+				for _, o := range dataplane.NewFragment(spec.Key, r.Service(context.Background(), &view, &unlimited)).Objects {
+					rendered++
+					for separator := range strings.FieldsSeq(b.lists) {
+						rendered += strings.Count(o.Body, strings.ReplaceAll(separator, "line", "\n"))
+					}
 				}
 			}
 			t.Logf("%s %+v: counted %d, rendered %d", name, w, counted, rendered)

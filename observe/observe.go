@@ -271,8 +271,8 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 func (l *Log) Actors(event actors.Event) {
 	switch e := event.(type) {
 	case actors.TooLarge:
-		l.log.Error("Service object limit exceeded; keeping its previous rules",
-			in(e.Domain, e.Key, zap.Int("objects", e.Objects), zap.Int("max", e.Max))...)
+		l.log.Warn("Service object limit exceeded; leaving out some of its frontends", zap.Stringer("service", e.Key),
+			zap.Stringer("family", e.Family), zap.Int("objects", e.Objects), zap.Int("max", e.Max), zap.Int("leftOut", e.LeftOut))
 	case actors.Fits:
 		l.log.Info("Service within the object limit again", zap.Stringer("service", e.Key))
 	}

@@ -126,10 +126,10 @@ func TestLog_Actors(t *testing.T) {
 	testLog(t, []logCase{{
 		name: "too large",
 		tell: func(l *Log) {
-			l.Actors(actors.TooLarge{Key: service.Key{Namespace: "a", Name: "b"}, Domain: "d", Objects: 20, Max: 10})
+			l.Actors(actors.TooLarge{Key: service.Key{Namespace: "a", Name: "b"}, Excess: service.Excess{Family: service.IPv6, Objects: 20, Max: 10, LeftOut: 3}})
 		},
-		level: zap.ErrorLevel, message: "Service object limit exceeded; keeping its previous rules",
-		fields: fields{"service": "a/b", "domain": "d", "objects": int64(20), "max": int64(10)},
+		level: zap.WarnLevel, message: "Service object limit exceeded; leaving out some of its frontends",
+		fields: fields{"service": "a/b", "family": "IPv6", "objects": int64(20), "max": int64(10), "leftOut": int64(3)},
 	}, {
 		name:  "no longer too large",
 		tell:  func(l *Log) { l.Actors(actors.Fits{Key: service.Key{Namespace: "a", Name: "b"}}) },

@@ -57,8 +57,6 @@ type Config struct {
 	// MessageDeadline is how long an actor may take over one message before it counts
 	// as stuck. Default 10 s.
 	MessageDeadline time.Duration
-	// ObjectsMax bounds what one Service may ask for; see actors.Config.
-	ObjectsMax int
 	// GateWait is how long the first write waits for Services that have not
 	// submitted; see aggregator.Config.
 	GateWait time.Duration

@@ -43,8 +43,13 @@ func (w stumblingWriter) Write(ctx context.Context, b *dataplane.Batch) dataplan
 
 // reaches reports whether a client of a Service reaches an endpoint.
 func reaches(kernel *nftmodel.Kernel, i int, endpoint netip.AddrPort) bool {
+	return leads(kernel, workSpec(i).ClusterIPs[service.IPv4], endpoint)
+}
+
+// leads reports whether clients of an address reach an endpoint.
+func leads(kernel *nftmodel.Kernel, to netip.Addr, endpoint netip.AddrPort) bool {
 	return slices.ContainsFunc(kernel.Outcomes(nftmodel.Packet{Src: netip.MustParseAddrPort("10.244.1.9:40000"),
-		Dst: netip.AddrPortFrom(workSpec(i).ClusterIPs[service.IPv4], 80), Protocol: service.TCP, In: "veth", Out: "eth0"}),
+		Dst: netip.AddrPortFrom(to, 80), Protocol: service.TCP, In: "veth", Out: "eth0"}),
 		func(o nftmodel.Outcome) bool { return o.To == endpoint })
 }
 

@@ -57,6 +57,8 @@ type NodeSettings struct {
 	Address netip.Addr
 	// SelfTest are the first ports of the self-test; zero without one. See Proxy.MoveSelfTest.
 	SelfTest service.SelfTest
+	// Limit bounds the objects of one Service.
+	Limit service.Limit
 }
 
 func (s NodeSettings) validate() error {
@@ -172,7 +174,7 @@ func (f *facts) combine() *service.NodeFacts {
 func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr,
 	cidrs []netip.Prefix, servers []netip.Addr) *service.NodeFacts {
 	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll,
-		LocalhostNodePorts: s.LocalhostNodePorts, ExternalIPsInServiceCIDR: s.ExternalIPsInServiceCIDR, SelfTest: s.SelfTest}
+		LocalhostNodePorts: s.LocalhostNodePorts, ExternalIPsInServiceCIDR: s.ExternalIPsInServiceCIDR, SelfTest: s.SelfTest, Limit: s.Limit}
 	if node != nil {
 		n.Zone = node.Zone
 		for _, a := range node.Addresses {

@@ -37,8 +37,6 @@ func (c *clerk) Service(ctx context.Context, view *service.View, facts *service.
 
 func (c *clerk) Node(facts *service.NodeFacts) []dataplane.Object { return c.note(service.Node, facts) }
 
-func (*clerk) Size(service.PortSize, *service.NodeFacts) int { return 1 }
-
 func (c *clerk) Naming() dataplane.Naming { return nil }
 
 // behind counts the keys whose last rendering was on other facts than the present.

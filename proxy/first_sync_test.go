@@ -136,7 +136,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 		}
 		d.Renderer = hangingRenderer{d.Renderer, hung, quit}
 		began := time.Now()
-		p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, GateWait: c.gate, ObjectsMax: 100, Source: filled(new(*source.Cache), c.fill)})
+		p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, GateWait: c.gate, Node: limited, Source: filled(new(*source.Cache), c.fill)})
 		select {
 		case <-p.FirstSync():
 		case <-time.After(time.Hour):
@@ -149,9 +149,9 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 	return served, took
 }
 
-// TestFirstSync_CompleteOnceAllServed: when the first sync is complete, every Service is served except rejected ones,
-// too large ones and those whose actor hangs. The daemon then removes leftover rules of other proxies, so no Service
-// may depend on them.
+// TestFirstSync_CompleteOnceAllServed: when the first sync is complete, every Service is served except rejected ones
+// and those whose actor hangs. The daemon then removes leftover rules of other proxies, so no Service may depend on
+// them.
 func TestFirstSync_CompleteOnceAllServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		firstSync
@@ -165,7 +165,7 @@ func TestFirstSync_CompleteOnceAllServed(t *testing.T) {
 		"the second of several transactions meets a full buffer": {
 			firstSync{services: 200, transactionBytes: 16 << 10, skip: 1, times: 1}, 200, 10 * time.Second},
 		"the node's transaction meets a full buffer": {firstSync{services: 200, times: 3}, 200, 10 * time.Second},
-		"two ask for too much":                       {firstSync{services: 200, large: []int{3, 4}}, 198, time.Second},
+		"two ask for too much":                       {firstSync{services: 200, large: []int{3, 4}}, 198 + 50 + 1, time.Second}, // they want the same addresses
 		"two actors hang":                            {firstSync{services: 200, hung: []int{3, 4}, gate: 5 * time.Second}, 198, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,9 +131,8 @@ func (p *Proxy) addSupervisor() {
 func (p *Proxy) addDirectory() (err error) {
 	config := actors.Config{
 		Starter: starter{p.supervisor}, State: truth{p.cache, p.facts},
-		ObjectsMax: p.config.ObjectsMax, Intercept: p.config.Intercept,
+		Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
-			p.forgoTooLarge(e)
 			for _, l := range p.config.Listeners {
 				l.Actors(e)
 			}
@@ -149,16 +148,6 @@ func (p *Proxy) addDirectory() (err error) {
 	}
 	p.directory, err = actors.NewDirectory(config)
 	return err
-}
-
-// forgoTooLarge lets the first write and the first sync go ahead without a Service that is not
-// rendered.
-func (p *Proxy) forgoTooLarge(e actors.Event) {
-	if large, ok := e.(actors.TooLarge); ok {
-		for _, a := range p.aggregators {
-			a.Forgo(large.Key)
-		}
-	}
 }
 
 // observers returns a function that tells the observers about views of a domain, by one of their

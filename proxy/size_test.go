@@ -17,8 +17,11 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// TestProxy_TooLargeServiceAffectsNoOther: the first write does not wait for a Service that is too large, and the
-// Service keeps the rules of the previous process until it is small enough.
+// limited are the settings of a node where a Service with one endpoint may have 50 frontends.
+var limited = proxy.NodeSettings{Limit: service.Limit{Objects: 100}}
+
+// TestProxy_TooLargeServiceAffectsNoOther: the first write and later ones contain the frontends of a too large Service
+// that fit the limit, and all other Services, also after a restart.
 func TestProxy_TooLargeServiceAffectsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 12
@@ -34,7 +37,7 @@ func TestProxy_TooLargeServiceAffectsNoOther(t *testing.T) {
 			t.Helper()
 			var cache *source.Cache
 			_, stop := run(t, proxy.Config{
-				ObjectsMax: 100, GateWait: time.Hour, Domains: []proxy.Domain{memoryDomain(kernel)},
+				Node: limited, GateWait: time.Hour, Domains: []proxy.Domain{memoryDomain(kernel)},
 				Source: filled(&cache, func(c *source.Cache) {
 					for i := range others {
 						c.SetSpec(workSpec(i))
@@ -53,15 +56,15 @@ func TestProxy_TooLargeServiceAffectsNoOther(t *testing.T) {
 			meanwhile(cache)
 			stop()
 		}
-		life("first start, too large", 100, others, func(*source.Cache) {})
+		life("first start, too large", 100, others+50, func(*source.Cache) {})
 		life("small enough", 9, others+10, func(cache *source.Cache) {
 			cache.SetSpec(large(5000))
 			time.Sleep(time.Minute)
-			if got := len(frontends(t, memoryDomain(kernel).Writer)); got != others+10 {
-				t.Errorf("too large: %d frontends, want the %d from before", got, others+10)
+			if got := len(frontends(t, memoryDomain(kernel).Writer)); got != others+50 {
+				t.Errorf("too large: %d frontends, want %d", got, others+50)
 			}
 		})
-		life("restart, too large", 5000, others+10, func(cache *source.Cache) {
+		life("restart, too large", 5000, others+50, func(cache *source.Cache) {
 			cache.SetSlice(workSlice(0, 2))
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
@@ -83,7 +86,8 @@ func TestProxy_TooLargeServiceAffectsNoOther(t *testing.T) {
 
 // TestProxy_TooLargeServiceGivesUpAddresses: when a Service becomes too large and gives up an external IP, a younger
 // Service is served at this address, also after a restart and while the actor is restarted. The too large Service keeps
-// its other addresses. An address that it requests again is served by no Service until it is small enough.
+// its other addresses that fit the limit, and gets back those that it requests again. No Service is served at an address
+// that does not fit.
 func TestProxy_TooLargeServiceGivesUpAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := nftmodel.NewKernel()
@@ -102,7 +106,7 @@ func TestProxy_TooLargeServiceGivesUpAddresses(t *testing.T) {
 			var cache *source.Cache
 			domain := memoryDomain(kernel)
 			domain.Renderer = failing{domain.Renderer, &fails}
-			_, stop := run(t, proxy.Config{ObjectsMax: 100, Domains: []proxy.Domain{domain},
+			_, stop := run(t, proxy.Config{Node: limited, Domains: []proxy.Domain{domain},
 				Source: filled(&cache, func(c *source.Cache) {
 					for i := range 4 {
 						c.SetSlice(workSlice(i, 1))
@@ -143,7 +147,13 @@ func TestProxy_TooLargeServiceGivesUpAddresses(t *testing.T) {
 			expect("not given up", 2, 0)
 			expect("not given up, and wanted by a younger Service", 3, 0)
 			cache.SetSpec(spec(0, 5000, at(1), at(2), at(3)))
-			expect("wanted again while it is too large", 1, -1)
+			expect("wanted again while it is too large", 1, 0)
+			cache.SetSpec(spec(0, 5000, at(2), at(3)))
+			expect("given up once more", 1, 1)
+			last := spec(0, 5000, at(2), at(3))
+			last.ExternalIPs[service.IPv4] = append(last.ExternalIPs[service.IPv4], at(1))
+			cache.SetSpec(last)
+			expect("wanted again as the last one", 1, -1)
 			cache.SetSpec(spec(0, 5000, at(2), at(3)))
 			expect("given up again", 1, 1)
 		}, spec(0, 0, at(1), at(2), at(3)))

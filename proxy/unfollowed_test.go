@@ -3,8 +3,8 @@
 package proxy_test
 
 import (
-	"cmp"
 	"context"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,11 +22,6 @@ import (
 type brokenRenderer struct {
 	dataplane.Renderer
 	fail func()
-	size int // of a service port, if it is not 0
-}
-
-func (r brokenRenderer) Size(port service.PortSize, facts *service.NodeFacts) int {
-	return cmp.Or(r.size, r.Renderer.Size(port, facts))
 }
 
 func (r brokenRenderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
@@ -43,25 +38,32 @@ func (r brokenRenderer) Service(ctx context.Context, view *service.View, facts *
 func TestProxy_ReleaseFailsForSomeServices(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func()
-		size int
+		node proxy.NodeSettings
 	}{
-		"panic":     {func() { panic("a bug") }, 0},
-		"hang":      {func() { time.Sleep(24 * time.Hour) }, 0},
-		"too large": {func() {}, 1_000_000},
+		"panic":     {func() { panic("a bug") }, proxy.NodeSettings{}},
+		"hang":      {func() { time.Sleep(24 * time.Hour) }, proxy.NodeSettings{}},
+		"too large": {func() {}, proxy.NodeSettings{Limit: service.Limit{Objects: 3}}}, // one frontend with an endpoint
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testBrokenRelease(t, c.fail, c.size) })
+			synctest.Test(t, func(t *testing.T) { testBrokenRelease(t, c.fail, c.node) })
 		})
 	}
 }
 
-func testBrokenRelease(t *testing.T, fail func(), size int) {
+// external is the external IP of one of the two Services.
+func external(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(i)}) }
+
+func testBrokenRelease(t *testing.T, fail func(), node proxy.NodeSettings) {
 	kernel := nftmodel.NewKernel()
 	var cache *source.Cache
 	version := byte(1)
 	fill := filled(&cache, func(c *source.Cache) {
 		for i := range 20 {
-			c.SetSpec(workSpec(i))
+			spec := workSpec(i)
+			if i%10 == 0 {
+				spec.ExternalIPs[service.IPv4] = []netip.Addr{external(i)}
+			}
+			c.SetSpec(spec)
 			c.SetSlice(workSlice(i, version))
 		}
 		c.Prime()
@@ -72,14 +74,14 @@ func testBrokenRelease(t *testing.T, fail func(), size int) {
 
 	version = 2 // all endpoints were replaced meanwhile
 	d := memoryDomain(kernel)
-	d.Renderer = brokenRenderer{d.Renderer, fail, size}
+	d.Renderer = brokenRenderer{d.Renderer, fail}
 	remembered := book.New(book.Config{})
-	p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, Source: fill, ObjectsMax: 100, MessageDeadline: 10 * time.Second, Listeners: []observe.Listener{remembered}})
+	p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, Source: fill, Node: node, MessageDeadline: 10 * time.Second, Listeners: []observe.Listener{remembered}})
 	<-p.FirstSync()
 	synctest.Wait()
 	held := remembered.Unfollowed()
 	for i := range 20 {
-		followed := reaches(kernel, i, endpointOf(i, 2))
+		followed := reaches(kernel, i, endpointOf(i, 2)) && (i%10 != 0 || leads(kernel, external(i), endpointOf(i, 2)))
 		if a, isHeld := held[workSpec(i).Key]; isHeld == followed || isHeld && (a.Reason == "" || a.Since.IsZero()) {
 			t.Errorf("Service %d: follows the API: %v; %+v", i, followed, a)
 		}

@@ -42,6 +42,23 @@ func (b Balancing) String() string { return balancings[b] }
 // Hashes reports whether the client decides on the endpoint.
 func (b Balancing) Hashes() bool { return b == SourceHash || b == ConnectionHash }
 
+// HashedSlotsMin and HashedSlotsMax bound the tables of Services that hash. A table of HashedSlotsMin slots divides
+// clients finely enough for a few endpoints. SlotsPerEndpoint is the number of slots of a table for each endpoint, up to
+// HashedSlotsMax.
+const (
+	HashedSlotsMin, HashedSlotsMax = 1 << 11, 1 << 14
+	SlotsPerEndpoint               = 8
+)
+
+// HashedSlots returns the number of slots in the table of a Service that hashes: a power of two.
+func HashedSlots(endpoints int) int {
+	size := HashedSlotsMin
+	for size < HashedSlotsMax && size < SlotsPerEndpoint*endpoints {
+		size *= 2
+	}
+	return size
+}
+
 // Weighted reports whether the endpoints have different weights.
 func Weighted(endpoints []Endpoint) bool {
 	for i := range endpoints {

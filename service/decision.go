@@ -89,7 +89,8 @@ type Decision struct {
 // what decided about each entry of the slices: in the order of the addresses, then what is
 // Repeated or has NoSuchPort in the order of the slices. The family must have a ClusterIP.
 func Decisions(spec *Spec, family Family, port int, from []*Slice, facts *NodeFacts) (PortView, []Decision) {
-	view := spec.served(family, port, facts, facts.externalIPs(spec, family))
+	view := spec.offered(family, port, facts, facts.externalIPs(spec, family))
+	view.deny(spec.Denied[family])
 	var all []Decision
 	at := map[candidatePlace]int{}
 	s := selection{spec: spec, trace: func(c *candidate, local bool, why Reason) {

@@ -36,6 +36,8 @@ type NodeFacts struct {
 	ExternalIPsInServiceCIDR bool
 	// SelfTest is the node's self-test; zero without one.
 	SelfTest SelfTest
+	// Limit bounds the objects of one Service.
+	Limit Limit
 }
 
 // Binds reports whether the address of a frontend becomes a local address of this node. An external IP or a load
@@ -98,6 +100,14 @@ type NodePortAddresses struct {
 	Host []netip.Addr
 }
 
+// served returns the number of addresses that are served separately, or 0 for a backend with one rule for all of them.
+func (n *NodePortAddresses) served() int {
+	if n.Host == nil || n.All {
+		return len(n.Host)
+	}
+	return len(n.Addresses)
+}
+
 // Equal reports whether two sets of facts lead to the same rules.
 func (f *NodeFacts) Equal(other *NodeFacts) bool {
 	if f == nil || other == nil {
@@ -115,7 +125,7 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 		f.NodeIPs == other.NodeIPs && f.Detect == other.Detect &&
 		f.MasqueradeAll == other.MasqueradeAll &&
 		f.LocalhostNodePorts == other.LocalhostNodePorts &&
-		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR && f.SelfTest == other.SelfTest
+		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR && f.SelfTest == other.SelfTest && f.Limit == other.Limit
 }
 
 // NodeObject is what the API said about this node, reduced to what a proxy

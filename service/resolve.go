@@ -11,7 +11,7 @@ import (
 
 // Resolve decides how this node serves one Service: for each family and service
 // port the frontends, and the endpoints of each traffic policy. A nil spec gives
-// a view without ports.
+// a view without ports. Frontends above the limit of the facts are left out.
 //
 // The slices are those of this Service, one per name; their order does not
 // matter. Facts must not be nil. The view shares address lists with the spec,
@@ -36,7 +36,16 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 		s.readyLocal = s.readyLocal[:0]
 		externalIPs := facts.externalIPs(spec, family)
 		for i := range ports {
-			ports[i] = spec.served(family, i, facts, externalIPs)
+			ports[i] = spec.offered(family, i, facts, externalIPs)
+		}
+		if e := s.limit(ports, family, from, facts); e.LeftOut > view.Excess.LeftOut {
+			view.Excess = e
+		}
+		for i := range ports {
+			if !ports[i].ClusterIP.IsValid() && !ports[i].ExternallyAccessible() {
+				continue // all frontends are left out, and the port may have very many endpoints
+			}
+			ports[i].deny(spec.Denied[family])
 			s.gather(family, &spec.Ports[i], from, facts.Name)
 			s.choose(&ports[i], facts)
 			if spec.HealthCheckNodePort != 0 {
@@ -74,15 +83,14 @@ func (s *Spec) frontends(family Family, i int) PortView {
 	return view
 }
 
-// served returns the part of a port's view that does not depend on endpoints: the frontends of the port on this node.
-// The external IPs are those of NodeFacts.externalIPs, which all ports share.
-func (s *Spec) served(family Family, i int, facts *NodeFacts, externalIPs []netip.Addr) PortView {
+// offered returns the part of a port's view that depends neither on endpoints nor on other Services. The external IPs
+// are those of NodeFacts.externalIPs, which all ports share.
+func (s *Spec) offered(family Family, i int, facts *NodeFacts, externalIPs []netip.Addr) PortView {
 	view := s.frontends(family, i)
 	if !s.Ports[i].NotOutside {
 		view.ExternalIPs = externalIPs
 	}
 	view.NodeInSourceRanges = Within(view.SourceRanges, facts.NodeIPs[family]).IsValid()
-	view.deny(s.Denied[family])
 	return view
 }
 

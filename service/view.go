@@ -39,6 +39,8 @@ type View struct {
 	// that are local and ready, over all ports: what the health-check node
 	// port reports. It is not counted, and 0, without a HealthCheckNodePort.
 	ReadyLocal PerFamily[int]
+	// Excess describes the frontends that are left out because the Service is above the limit.
+	Excess Excess
 }
 
 // Equal reports whether two views are the same to every renderer and follow-up.
@@ -57,7 +59,7 @@ func (v *View) Equal(other *View) bool {
 		v.Scheduling == other.Scheduling &&
 		v.Balancing == other.Balancing && v.Adaptation == other.Adaptation && v.Shifts == other.Shifts &&
 		v.ProxyProtocol == other.ProxyProtocol && v.FlowLog == other.FlowLog && v.Drain == other.Drain &&
-		v.ReadyLocal == other.ReadyLocal
+		v.ReadyLocal == other.ReadyLocal && v.Excess == other.Excess
 }
 
 // HealthPort is the health-check node port to open in a family, or 0. A family

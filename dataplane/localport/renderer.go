@@ -60,11 +60,6 @@ func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 // Node renders nothing: every listener belongs to a Service.
 func (*Renderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
-// Size implements dataplane.Renderer: there is at most one listener.
-func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
-	return port.Frontends(1) - port.Addresses
-}
-
 // Service renders one Service.
 func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	through, served := r.nodePortAddress(facts)

@@ -18,33 +18,16 @@ import (
 // on the set of endpoints alone, and of two tables that differ by one endpoint few other slots differ.
 
 const (
-	// hashedMin and hashedMax bound the tables of Services that hash. A table of hashedMin slots divides clients
-	// finely enough for a few endpoints.
-	hashedMin, hashedMax = 1 << 11, 1 << 14
-	// perEndpoint is how many slots a hashed table has for each endpoint, up to hashedMax.
-	perEndpoint = 8
 	// hashedEndpoints is how many endpoints of a Service that hashes are used: those of lowest rank by hash.
-	hashedEndpoints = hashedMax / 4
+	hashedEndpoints = service.HashedSlotsMax / 4
 	// exactMax is the largest table of another Service whose shares are exact.
 	exactMax = 1 << 10
 	// workMax bounds the slots times the endpoints of a table whose slots choose, except of hashed ones.
 	workMax = 1 << 22
 )
 
-// TableSize returns an upper bound of the number of slots of Table.
-func TableSize(endpoints int) int { return max(hashedSize(endpoints), exactMax, endpoints) }
-
-// hashedSize returns the number of slots of a Service that hashes: a power of two.
-func hashedSize(endpoints int) int {
-	size := hashedMin
-	for size < hashedMax && size < perEndpoint*endpoints {
-		size *= 2
-	}
-	return size
-}
-
 // Table returns the endpoint of each slot of a full table, by its index. hashed says that the slot follows from
-// the client: the table then has hashedSize slots. Otherwise the shares are exact if exactMax slots are
+// the client: the table then has service.HashedSlots. Otherwise the shares are exact if exactMax slots are
 // enough, and the table is otherwise as large as a hashed one. steady asks for that size in any case, as it does
 // not depend on the weights. A table is never smaller than the number of endpoints that are used. It must not be called without endpoints.
 func Table(endpoints []service.Endpoint, hashed, steady bool) []int {
@@ -66,13 +49,13 @@ func Table(endpoints []service.Endpoint, hashed, steady bool) []int {
 				total += int(f.endpoints[i].share)
 			}
 		}
-		f.table = make([]int, hashedSize(len(endpoints)))
+		f.table = make([]int, service.HashedSlots(len(endpoints)))
 		f.roomy(float64(total))
 	case !steady && total/common <= max(exactMax, len(endpoints)):
 		f.table = make([]int, total/common)
 		f.exact(total)
 	default:
-		f.table = make([]int, max(hashedSize(len(endpoints)), len(endpoints)))
+		f.table = make([]int, max(service.HashedSlots(len(endpoints)), len(endpoints)))
 		f.exact(total)
 	}
 	if !hashed && len(f.table)*len(f.endpoints) > workMax {
@@ -202,12 +185,12 @@ func (f *filling) choose(slot int) wish {
 // no number of endpoints moves many clients.
 func (f *filling) key(slot int) uint64 {
 	size := len(f.table)
-	if size&(size-1) != 0 || size <= hashedMin {
+	if size&(size-1) != 0 || size <= service.HashedSlotsMin {
 		return mix(uint64(slot) + golden)
 	}
-	begin := size / 2 / perEndpoint // up to here, half the table is enough
+	begin := size / 2 / service.SlotsPerEndpoint // up to here, half the table is enough
 	parted := float64(len(f.endpoints)-begin) / float64(begin)
-	for size > hashedMin {
+	for size > service.HashedSlotsMin {
 		whole := mix(mix(uint64(size)) + uint64(slot/2))
 		if slot%2 == 1 && float64(whole>>11)/(1<<53) < parted {
 			return mix(uint64(slot) + uint64(size)<<32)

@@ -67,7 +67,7 @@ func TestHashedTable_RemovalMovesFewClients(t *testing.T) {
 			}
 		}
 		t.Logf("%4d endpoints, %5d slots: %.2f %% more than their share move, at most %.2f %%; largest part %.2f", n,
-			hashedSize(n), 100*extra/float64(tries), 100*worst, largest)
+			service.HashedSlots(n), 100*extra/float64(tries), 100*worst, largest)
 		if worst > 0.02 {
 			t.Errorf("%d endpoints: %.2f %% more move than the share", n, 100*worst)
 		}
@@ -105,7 +105,7 @@ func TestTable_SizeAndTimeBounded(t *testing.T) {
 			began := time.Now()
 			table := Table(all, hashed, false)
 			t.Logf("%d endpoints, hashed %v: %d slots, %v", n, hashed, len(table), time.Since(began))
-			if len(table) > TableSize(n) || hashed && len(table) > hashedMax {
+			if len(table) > max(service.HashedSlots(n), n) || hashed && len(table) > service.HashedSlotsMax {
 				t.Errorf("%d endpoints: %d slots", n, len(table))
 			}
 		}
@@ -122,7 +122,7 @@ func TestTable_AnyWeights(t *testing.T) {
 			all[i].Weight = uint16(r.Uint32() >> (16 + r.IntN(16)))
 			total += all[i].Share()
 		}
-		if size := len(Table(all, false, true)); size != hashedSize(len(all)) {
+		if size := len(Table(all, false, true)); size != service.HashedSlots(len(all)) {
 			t.Errorf("%d endpoints: a steady table has %d slots", len(all), size)
 		}
 		for _, kind := range []struct{ hashed, steady bool }{{true, false}, {false, false}, {false, true}} {

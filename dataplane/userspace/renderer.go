@@ -10,7 +10,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/listeners"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
-	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -66,18 +65,6 @@ func (r *Renderer) Node(*service.NodeFacts) []dataplane.Object {
 
 // opensPorts reports whether the part has a guard that lets health check ports answer.
 func (r *Renderer) opensPorts() bool { return r.part == Addresses && r.settings.Guarded }
-
-// Size implements dataplane.Renderer: each frontend is a listener, which lists all endpoints or slots.
-func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
-	if port.FullTable && port.Endpoints > 0 {
-		port.Endpoints = slots.TableSize(port.Endpoints)
-	}
-	if r.part == Addresses {
-		return port.Addresses*(1+port.Endpoints) + (port.Addresses-1)*port.Denied + port.VIPs*port.Ranges
-	}
-	d := draft{facts: facts, family: r.family}
-	return (port.Frontends(len(d.nodePortAddrs())) - port.Addresses) * (1 + port.Endpoints + port.Denied)
-}
 
 // Service renders one Service. Ports that share an address make equal objects;
 // dataplane.NewFragment keeps the first.

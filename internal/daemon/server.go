@@ -180,7 +180,7 @@ func (s *server) newProxy() (*proxy.Proxy, error) {
 		Node: s.host.Node, Domains: s.backend.Domains, Source: s.feed.Source(s.host.Node.Name, s.log),
 		HostAddresses: s.backend.HostAddresses(), ServerAddresses: s.feed.ServerAddresses(), MayWrite: s.life.owner.mayWrite, Unlanded: s.life.unlanded.read,
 		Listeners: append(listeners, o.Listeners...), ApplyObservers: observers, Intercept: o.Intercept,
-		NodeWait: s.nodeWait(), MessageDeadline: o.MessageDeadline, ObjectsMax: int(o.Sluice.Actors.ObjectsMax),
+		NodeWait: s.nodeWait(), MessageDeadline: o.MessageDeadline,
 		WatchFailed: func(domain string, err error) {
 			s.log.Warn("cannot watch for rule changes; relying on periodic audits",
 				zap.String("domain", domain), zap.Error(err))

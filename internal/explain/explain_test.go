@@ -114,6 +114,23 @@ func TestExplain_AllModes(t *testing.T) {
 	}
 }
 
+// TestExplain_LeftOutFrontends: the answer names a frontend that is left out because its Service is too large. The other
+// frontends of the Service are served.
+func TestExplain_LeftOutFrontends(t *testing.T) {
+	for _, mode := range modes {
+		s := newState(mode, made("web", here).external(false))
+		s.Facts.Limit.Objects = 3 // the ClusterIP
+		for _, to := range []string{"192.0.2.99:80", "192.168.0.2:30080"} {
+			if a := explained(t, s, "203.0.113.9 -> "+to); !mentions(a, to+"/tcp is a frontend of ns/web, which is left out: the Service needs ") || !mentions(a, "actors.objectsMax") {
+				t.Errorf("%s: %s is %s because %q", mode, to, a.summary(), a.Reasons)
+			}
+		}
+		if a := explained(t, s, "10.244.1.5 -> 172.30.0.41:80"); a.summary() != "delivered the client 10.244.1.10:8080 1.00" {
+			t.Errorf("%s: %s because %q", mode, a.summary(), a.Reasons)
+		}
+	}
+}
+
 // TestExplain_UnservedAddresses: if the source knows all Services, the answer names those that list an address which no
 // node serves.
 func TestExplain_UnservedAddresses(t *testing.T) {

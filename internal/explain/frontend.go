@@ -46,6 +46,18 @@ func (e *explanation) wants(c *concerned) bool {
 	return denied && e.nodePortsAnswer() || len(e.frontendsOf(c)) > 0
 }
 
+// leftOut reports whether the destination is a frontend that is left out because its Service is above the limit.
+func (e *explanation) leftOut(c *concerned) (is bool) {
+	if c.view.Excess.LeftOut == 0 {
+		return false
+	}
+	c.snapshot.Spec.Claims(func(family service.Family, f service.Frontend, _ service.FrontendKind) {
+		is = is || family == e.family && f.Protocol == e.Protocol && f.Port == e.To.Port() &&
+			(f.Addr == e.To.Addr() || f.IsNodePort() && e.nodePortsAnswer())
+	})
+	return is
+}
+
 // nodePortsAnswer reports whether node ports answer at the destination.
 func (e *explanation) nodePortsAnswer() bool {
 	on, to := e.Facts.NodePorts[e.family], e.To.Addr()

@@ -53,6 +53,8 @@ func (w *why) nearly(c *concerned) {
 	to, spec := w.To.Addr(), c.snapshot.Spec
 	lists := slices.Contains(spec.ExternalIPs[w.family], to) || slices.Contains(spec.LoadBalancerVIPs[w.family], to)
 	switch {
+	case w.leftOut(c):
+		w.say("%s/%s is a frontend of %s, which is left out: the Service %v (see actors.objectsMax)", w.To, w.Protocol, c.view.Key, c.view.Excess)
 	case lists && !spec.ClusterIPs[w.family].IsValid():
 		w.say("%s is an address of %s, "+otherFamily, to, c.view.Key, w.family)
 	case hasNodePort(spec, w.Protocol, w.To.Port()) && !spec.ClusterIPs[w.family].IsValid() && w.nodePortsAnswer():

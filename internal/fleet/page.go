@@ -178,7 +178,7 @@ func reply(w http.ResponseWriter, code int, made any) {
 	_ = json.NewEncoder(w).Encode(made) // an error means that the browser closed the page
 }
 
-// overviewOf groups the held Services of all nodes. Of those with a failing actor, or too large, findings name some.
+// overviewOf groups the held Services of all nodes. Of those with a failing actor, findings name some.
 func overviewOf(r *statusReport, namespace string) *overview {
 	o := &overview{statusReport: r, At: r.now, Findings: map[string][]inspect.Finding{},
 		Held: []*heldService{}, Namespace: namespace}
@@ -208,7 +208,7 @@ func overviewOf(r *statusReport, namespace string) *overview {
 			}
 		}
 		for i := range n.from.Findings { // without a quarantine
-			if f := &n.from.Findings[i]; f.Kind == "parked" || f.Kind == "too-large" {
+			if f := &n.from.Findings[i]; f.Kind == "parked" {
 				for _, name := range f.Services {
 					holds(name, f.Kind)
 				}

@@ -129,13 +129,13 @@ func TestPage_GroupsProblems(t *testing.T) {
 		}
 	}
 	s.nodes[28].status = func(s *inspect.Status) { // no domain has it in quarantine
-		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "too-large"}, Services: []string{"shop/large"}}}
+		s.Findings = []inspect.Finding{{Finding: state.Finding{Kind: "parked"}, Services: []string{"shop/large"}}}
 	}
 	s.api.Proxy(proxyAllBut(s, "sluice-node-0029:10253"))
 	server, secret := servedPage(t, s)
 	got := overviewAfter(t, server.URL+secret, 0)
 	o := got.Overview
-	if o == nil || len(o.Held) != 2 || o.Held[1].Service != "shop/large" || o.Held[1].Reasons[0] != "too-large" || o.Held[0].Count != 25 || len(o.Held[0].Nodes) != namedMax || strings.Join(o.Held[0].Reasons, "|") != "no space" {
+	if o == nil || len(o.Held) != 2 || o.Held[1].Service != "shop/large" || o.Held[1].Reasons[0] != "parked" || o.Held[0].Count != 25 || len(o.Held[0].Nodes) != namedMax || strings.Join(o.Held[0].Reasons, "|") != "no space" {
 		t.Fatalf("%+v", got)
 	}
 	if o.Total != 30 || len(o.Silent) != 1 || len(o.Findings) != 26 || o.Findings["node-0003"][0].Advice != "a" || o.Nodes[0].Node != "node-0003" || o.Nodes[0].Pod != "sluice-node-0003" {

@@ -77,7 +77,7 @@ func TestServiceList_Select(t *testing.T) {
 			t.Errorf("--field-selector %q --state %q: %s, want %s", c.fields, c.state, got, c.want)
 		}
 	}
-	if len(colors) != 4 || colors[string(state.TooLarge.Class())] == "" {
+	if len(colors) != 4 || colors[string(state.Failing.Class())] == "" {
 		t.Error("a state without a color is no value of --state")
 	}
 }

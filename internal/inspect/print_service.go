@@ -140,7 +140,7 @@ func actorText(a *state.Actor, now time.Time) string {
 		text += fmt.Sprintf("; last failure %s ago: %s", Age(now, a.FailedAt), OneLine(a.LastFailure))
 	}
 	if a.TooLarge != "" {
-		text += "; the Service " + OneLine(a.TooLarge) + ", and its previous rules remain"
+		text += "; the Service " + OneLine(a.TooLarge)
 	}
 	if !a.ParkedUntil.IsZero() {
 		text += "; parked, tried again in " + span(a.ParkedUntil.Sub(now)) + " or when the Service changes"

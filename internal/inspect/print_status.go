@@ -185,7 +185,8 @@ func (s *Status) Unapplied() string {
 			n     int
 			is    state.State
 			kinds []string
-		}{{c.Held, state.Held, kindsHeld}, {c.Shadowed, state.Shadowed, []string{kindShadowed}}, {c.Pending, state.Pending, nil}} {
+		}{{c.Held, state.Held, kindsHeld}, {c.Shadowed, state.Shadowed, []string{kindShadowed}}, {c.Pending, state.Pending, nil},
+			{s.affected(kindTooLarge), "too large", []string{kindTooLarge}}} {
 			if one.n == 0 {
 				continue
 			}
@@ -208,9 +209,19 @@ func (s *Status) Unapplied() string {
 }
 
 // The kinds of the findings about Services that are not applied.
-const kindShadowed = "shadowed"
+const kindShadowed, kindTooLarge = "shadowed", "too-large"
 
-var kindsHeld = []string{"quarantined", "parked", "too-large"}
+var kindsHeld = []string{"quarantined", "parked"}
+
+// affected returns the number of Services of the findings of a kind.
+func (s *Status) affected(kind string) (n int) {
+	for i := range s.Findings {
+		if f := &s.Findings[i]; f.Kind == kind {
+			n += len(f.Services) + f.More
+		}
+	}
+	return n
+}
 
 // concerned names the Services of findings of some kinds, each once.
 func (s *Status) concerned(kinds []string) (all []string) {

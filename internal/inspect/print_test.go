@@ -146,8 +146,8 @@ func TestStatus_Unapplied(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Status){
 		"": func(s *Status) { s.Findings = []Finding{finding("other", "a/b")} },
-		"1 held (a/large) of 5 Services; see sluice get services": func(s *Status) {
-			s.States.Held, s.Findings = 1, []Finding{finding("too-large", "a/large")}
+		"1 too large (a/large) of 5 Services; see sluice get services": func(s *Status) {
+			s.Findings = []Finding{finding("too-large", "a/large")}
 		},
 		"5 held (a/1,a/2,a/3 +1 more), 1 shadowed (a/s), 2 pending of 5 Services; see sluice get services": func(s *Status) {
 			*s.States = state.Counts{Held: 5, Shadowed: 1, Pending: 2}

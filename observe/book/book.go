@@ -222,8 +222,7 @@ func (b *Book) Actors(event actors.Event) {
 	now := time.Now()
 	switch e := event.(type) {
 	case actors.TooLarge:
-		text := fmt.Sprintf("needs %d objects in %s; the limit is %d", e.Objects, e.Domain, e.Max)
-		b.updateRare(e.Key, func(_ *record, x *rare) { x.large = state.Affected{Since: now, Reason: text} })
+		b.updateRare(e.Key, func(_ *record, x *rare) { x.large = state.Affected{Since: now, Reason: e.Excess.String()} })
 	case actors.Fits:
 		b.updateRare(e.Key, func(_ *record, x *rare) { x.large = state.Affected{} })
 	}

@@ -127,8 +127,6 @@ func (r *Row) Record() state.Record {
 // stateOf returns the gravest state that a record has.
 func stateOf(r *state.Record) state.State {
 	switch {
-	case r.Actor.TooLarge != "":
-		return state.TooLarge
 	case r.Actor.State != state.ActorRunning:
 		return state.Failing
 	case r.Quarantines != nil:
@@ -137,6 +135,8 @@ func stateOf(r *state.Record) state.State {
 		return state.Shadowed
 	case r.Changes == 0:
 		return state.Pending
+	case r.Actor.TooLarge != "":
+		return state.TooLarge
 	default:
 		return state.Applied
 	}
@@ -212,7 +212,8 @@ func (b *Book) eachRare(of func(*rare) state.Affected, add func(service.Key, sta
 	}
 }
 
-// Unfollowed returns the Services whose changes are not applied, and service.Node for rules of the node itself.
+// Unfollowed returns the Services whose changes are not applied, or not for all their frontends, and service.Node for
+// rules of the node itself.
 func (b *Book) Unfollowed() map[service.Key]state.Affected {
 	all := map[service.Key]state.Affected{}
 	for _, kind := range []Kind{Stuck, Parked, TooLarge, Quarantined} {

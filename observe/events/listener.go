@@ -84,6 +84,6 @@ func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
 func (r *Recorder) Actors(event actors.Event) {
 	if e, large := event.(actors.TooLarge); large {
 		r.warnOnce(e.Key, nil, reasonTooLarge, actionProgram,
-			"object limit exceeded in %s: %d objects, limit %d; keeping the previous rules", e.Domain, e.Objects, e.Max)
+			"object limit exceeded over %v: %d objects, limit %d; frontends left out: %d", e.Family, e.Objects, e.Max, e.LeftOut)
 	}
 }

@@ -52,6 +52,6 @@ var Reasons = []Reason{
 	{reasonAnnotationIgnored, "Service", "the value of an annotation cannot be used"},
 	{reasonShadowed, "Service", "another Service owns some of its addresses"},
 	{reasonParked, "Service, Node", "processing failed repeatedly and is suspended; the rules remain"},
-	{reasonTooLarge, "Service", "the Service needs more objects than `actors.objectsMax`; its previous rules remain"},
+	{reasonTooLarge, "Service", "the Service needs more objects than `actors.objectsMax`; some of its frontends are left out"},
 	{reasonSuspect, "Service", "a node avoids an endpoint that does not answer, by `sluice.dev/outlier`; the note names it"},
 }

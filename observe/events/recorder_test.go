@@ -114,7 +114,7 @@ func TestRecorder_Events(t *testing.T) {
 		{func() {
 			r.Supervisor(supervisor.Event[service.Key]{Child: service.Node, What: supervisor.Parked{Until: until, Err: failure}})
 		}, "Node /node-1", "Warning", "ActorParked", "Program", "actor of node-wide rules parked"},
-		{func() { r.Actors(actors.TooLarge{Key: web, Domain: "d", Objects: 7, Max: 5}) }, "Service ns/web", "Warning", "ServiceTooLarge", "Program", "7 objects, limit 5"},
+		{func() { r.Actors(actors.TooLarge{Key: web, Excess: service.Excess{Objects: 7, Max: 5, LeftOut: 2}}) }, "Service ns/web", "Warning", "ServiceTooLarge", "Program", "over IPv4: 7 objects, limit 5; frontends left out: 2"},
 	} {
 		c.record()
 		e := await(t, created)

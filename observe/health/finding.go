@@ -163,7 +163,7 @@ var guide = []struct {
 		"Services work, at the usual cost per packet. Read the reason: use nftables mode and a kernel with " +
 			"flowtables, or set nftables.offload to off."},
 	{TooLarge, false, "these Services exceed the object limit",
-		"They keep their previous rules; other Services are not affected. Reduce their external " +
+		"Some of their frontends are left out, external IPs first; the others are up to date. Reduce their external " +
 			"IPs, ports or endpoints, or raise actors.objectsMax."},
 	{Shadowed, false, "other Services own addresses and ports that these Services request",
 		"Connections to these addresses reach the other Service. Change the ClusterIP, external " +

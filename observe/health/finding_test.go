@@ -87,7 +87,7 @@ func everything(t *testing.T) *fixture {
 	time.Sleep(40 * time.Second)
 	m.Supervisor(event("parked", 1, supervisor.Parked{Err: errors.New("panic: nil map")}))
 	m.Supervisor(event("stuck", 7, supervisor.Stuck{For: 10*time.Second + 3*time.Microsecond}))
-	m.Actors(actors.TooLarge{Key: key("large"), Domain: "d/IPv4", Objects: 7, Max: 5})
+	m.Actors(actors.TooLarge{Key: key("large"), Excess: service.Excess{Objects: 7, Max: 5, LeftOut: 2}})
 	m.Source(source.Shadowed{Key: key("shadowed"), By: key("owner"), Frontends: service.Frontends{{Port: 30080}, {Port: 30081}}})
 	m.Aggregator(aggregator.AuditDone{Domain: "d/IPv6", Drift: ledger.Drift{Equal: 5, Missing: 3, Different: 2, Unwanted: 1}})
 	m.Aggregator(aggregator.AuditDone{Domain: "localport/IPv4", Err: errors.New("no answer")})
@@ -158,7 +158,7 @@ node: not eligible
 
 [degraded] too-large, since 32s
   Services that need too many objects: 1
-    ns1/large, since 32s: needs 7 objects in d/IPv4; the limit is 5
+    ns1/large, since 32s: needs 7 objects over IPv4; the limit is 5; frontends left out: 2
   advice: ADVICE
 
 [degraded] shadowed, since 32s

@@ -145,7 +145,7 @@ type Domain struct {
 	Open    bool `json:"open"`
 	Missing int  `json:"missing,omitempty"`
 	// Applied, Pending, Shadowed and Held count Services by their state in this domain; see State. A Service with a
-	// failing actor, or one that is too large, is held in all. Removed Services whose rules remain are pending or held.
+	// failing actor is held in all. Removed Services whose rules remain are pending or held.
 	Applied  int `json:"applied"`
 	Pending  int `json:"pending"`
 	Shadowed int `json:"shadowed"`

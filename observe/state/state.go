@@ -19,20 +19,20 @@ type State string
 // The states, the gravest last.
 const (
 	Applied    State = "applied"              // the kernel has the newest rules
+	TooLarge   State = "applied (too large)"  // and some frontends are left out: the Service needs too many objects
 	Pending    State = "pending"              // the newest rules are on the way
 	Shadowed   State = "shadowed"             // another Service has some of its addresses
 	Held       State = "held"                 // for the reason that follows in brackets, if it is known
 	Rejected   State = "held (rejected)"      // the kernel rejects the newest rules; the previous ones stay
 	NotLanding State = "held (does not land)" // writes of the newest rules fail without a rejection; the previous ones stay
 	Failing    State = "held (actor failing)" // the actor has failed; the rules stay as they are
-	TooLarge   State = "held (too large)"     // the Service asks for too many objects; the previous ones stay
 )
 
 // Graver reports whether a state is worse than another one; the empty state is the best.
 func (s State) Graver(than State) bool { return ranks[s] > ranks[than] }
 
 var ranks = map[State]int{
-	Applied: 0, Pending: 1, Shadowed: 2, Held: 3, Rejected: 3, NotLanding: 3, Failing: 4, TooLarge: 5,
+	Applied: 0, TooLarge: 1, Pending: 2, Shadowed: 3, Held: 4, Rejected: 4, NotLanding: 4, Failing: 5,
 }
 
 // Class returns the state without the reason: applied, pending, shadowed or held.
@@ -161,7 +161,7 @@ type Actor struct {
 	LastFailure string    `json:"lastFailure,omitempty" terminal:"lines"`
 	FailedAt    time.Time `json:"failedAt,omitzero"`
 	ParkedUntil time.Time `json:"parkedUntil,omitzero"`
-	// TooLarge says what the Service asks for if that is more than it may have.
+	// TooLarge describes the excess of a Service above the limit, and what is left out.
 	TooLarge string `json:"tooLarge,omitempty" terminal:"lines"`
 }
 

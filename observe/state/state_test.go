@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// TestState_OrderedByGravity: Graver orders the states from applied to too large.
+// TestState_OrderedByGravity: Graver orders the states from applied to held because of a failing actor.
 func TestState_OrderedByGravity(t *testing.T) {
-	order := []State{Applied, Pending, Shadowed, Rejected, Failing, TooLarge}
+	order := []State{Applied, TooLarge, Pending, Shadowed, Rejected, Failing}
 	for i, graver := range order {
 		for j, other := range order {
 			if graver.Graver(other) != (i > j) {

@@ -135,8 +135,8 @@ func (n *node) awaitTooLarge(t *testing.T, times int) {
 }
 
 // TestUserspace_LargeServiceHarmsNoOther: in userspace mode, a Service of 24 KB that asks for 200,000 frontends does
-// not affect other Services, and its own previous frontends stay. (Package proxy and the campaign FAULT=tenant test the
-// other modes.)
+// not affect other Services, and its own first frontends are served. (Package proxy and the campaign FAULT=tenant test
+// the other modes.)
 func TestUserspace_LargeServiceHarmsNoOther(t *testing.T) {
 	program := testenv.Program(t)
 	n := newNode(t)
@@ -152,7 +152,7 @@ func TestUserspace_LargeServiceHarmsNoOther(t *testing.T) {
 	n.addShop(t, 1)
 	n.await(t, shop(1))
 	if !n.asks(t, external, 10*time.Second) {
-		t.Error("what the large Service had before is gone")
+		t.Error("the first external IP of the large Service is not served")
 	}
 	if err := n.process.Stop(); err != nil {
 		t.Error(err)

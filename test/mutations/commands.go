@@ -125,9 +125,15 @@ var commands = []mutation{
 		campaigns: []campaign{unitTest("internal/inspect", "TestStatus_Unapplied")}, short: true,
 	},
 	{
-		name:      "domains apply what is too large",
-		sentence:  "A Service that is too large, or whose actor fails, is held in each domain of status.",
-		edits:     edit("internal/daemon/inspection/service.go", "case record.State == state.Failing, record.State == state.TooLarge:", `case record.State == "":`),
+		name:      "wait takes what is too large for applied",
+		sentence:  "It waits for Services that are too large.",
+		edits:     edit("internal/inspect/print_status.go", "n += len(f.Services) + f.More", "n += f.More"),
+		campaigns: []campaign{unitTest("internal/inspect", "TestStatus_Unapplied")}, short: true,
+	},
+	{
+		name:      "domains apply what an actor does not render",
+		sentence:  "A Service whose actor fails is held in each domain of status.",
+		edits:     edit("internal/daemon/inspection/service.go", "case record.State == state.Failing:", `case record.State == "":`),
 		campaigns: []campaign{unitTest("internal/daemon/inspection", "TestDomain_CountsMatchList")}, short: true,
 	},
 	{
@@ -162,8 +168,8 @@ var commands = []mutation{
 	},
 	{
 		name:      "only quarantined Services are held",
-		sentence:  "The page about all nodes lists Services that are too large, or whose actors fail, as held.",
-		edits:     edit("internal/fleet/page.go", `if f := &n.from.Findings[i]; f.Kind == "parked" || f.Kind == "too-large" {`, `if f := &n.from.Findings[i]; f.Kind == "" {`),
+		sentence:  "The page about all nodes lists Services whose actors fail as held.",
+		edits:     edit("internal/fleet/page.go", `if f := &n.from.Findings[i]; f.Kind == "parked" {`, `if f := &n.from.Findings[i]; f.Kind == "" {`),
 		campaigns: []campaign{unitTest("internal/fleet", "TestPage_GroupsProblems")}, short: true,
 	},
 }

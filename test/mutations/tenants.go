@@ -30,11 +30,10 @@ var tenants = []mutation{
 		campaigns: []campaign{unitTest("source/reduce", "TestPlaces_InvalidNamesOmitted")}, short: true,
 	},
 	{
-		name:     "objects of ClusterIPs count a tenth",
-		sentence: "One number limits the objects of a Service, whatever allocated its addresses.",
-		edits: edit("actors/size.go", "objects += output.Renderer.Size(port, facts)\n",
-			"objects += output.Renderer.Size(port, facts) / max(1, 10-9*len(spec.ExternalIPs[output.Family]))\n"),
-		campaigns: []campaign{unitTest("actors", "TestMachine_SizeCountsAllAddresses")}, short: true,
+		name:      "objects of ClusterIPs count a tenth",
+		sentence:  "One number limits the objects of a Service, whatever allocated its addresses.",
+		edits:     edit("service/limit.go", "ClusterIP: base + endpoints,", "ClusterIP: (base + endpoints) / 10,"),
+		campaigns: []campaign{unitTest("service", "TestLimit_CountedObjects")}, short: true,
 	},
 	{
 		name:      "a Service gets the ports of the proxy",

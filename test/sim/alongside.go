@@ -87,11 +87,7 @@ func (w *world) changeOthers(d random, hung int) error {
 // isLarge reports whether a Service has a full table of slots, which observations of its endpoints cause as well. Such a
 // Service may be written in turns, which takes longer than changedWithin if there is a minimum interval between writes.
 func (s state) isLarge() bool {
-	large := s.isObserved()
-	for _, family := range service.Families {
-		service.Sizes(s.spec, s.slices, family, func(port service.PortSize) { large = large || port.FullTable })
-	}
-	return large
+	return s.isObserved() || s.spec != nil && s.spec.FullTable(s.slices)
 }
 
 // isObserved reports whether the node has observed endpoints of a Service, so that their weights change often.

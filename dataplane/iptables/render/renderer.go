@@ -98,12 +98,6 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 	return d.objects
 }
 
-// Size implements dataplane.Renderer: all frontends lead to one chain, with a rule per
-// endpoint.
-func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
-	return port.Frontends(1) + port.Endpoints + port.VIPs + port.Ranges + 2*port.Denied
-}
-
 // Node renders the scaffold: the fixed chains, the hooks, and the tail rules of the dispatch
 // chains.
 func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {

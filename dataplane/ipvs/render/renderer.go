@@ -89,12 +89,6 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 	return d.objects
 }
 
-// Size implements dataplane.Renderer: each frontend is a virtual server with all endpoints.
-func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
-	d := draft{renderer: r, facts: facts}
-	return port.Frontends(len(d.nodePortAddrs()))*(2+port.Endpoints) + port.VIPs*port.Ranges
-}
-
 // Node renders the scaffold: the device, the sets, the chains and the hooks.
 func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	objects := []dataplane.Object{{ID: DeviceID, Kind: dataplane.Owned}}

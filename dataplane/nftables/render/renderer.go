@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/slots"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -92,15 +91,6 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		p.renderAffinity()
 	}
 	return draft.objects()
-}
-
-// Size implements dataplane.Renderer: each frontend has a slot per endpoint.
-func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
-	slotted := port.Endpoints
-	if port.FullTable && slotted > 0 {
-		slotted = slots.TableSize(slotted)
-	}
-	return port.Frontends(1)*(1+slotted) + (port.Frontends(1)-1)*port.Denied + port.VIPs*port.Ranges
 }
 
 // class returns a class chain and the chains that it leads to.

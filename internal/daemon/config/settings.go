@@ -56,6 +56,13 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 		Name: name, DetectLocal: proxy.DetectLocal(k.DetectLocalMode), MasqueradeAll: c.MasqueradeAll(),
 		ExternalIPsInServiceCIDR: c.Sluice.Addresses.ExternalIPsInServiceCIDR,
 		HostAddresses:            backend == ModeIPVS || backend == ModeUserspace,
+		Limit:                    service.Limit{Objects: int(c.Sluice.Actors.ObjectsMax)},
+	}
+	switch backend {
+	case ModeIPTables:
+		s.Limit.Layout = service.EndpointsOnce
+	case ModeIPVS:
+		s.Limit.Layout = service.EndpointsEach
 	}
 	switch s.DetectLocal {
 	case proxy.DetectClusterCIDR:

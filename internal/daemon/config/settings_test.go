@@ -47,6 +47,7 @@ func TestNodeSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			loaded, _ := load(t, append(c.words, "--hostname-override= Node-1 ")...)
 			c.want.Name, c.want.SelfTest = "node-1", service.PreferredSelfTest
+			c.want.Limit = service.Limit{Objects: 50_000, Layout: service.EndpointsOnce}
 			if s, err := loaded.NodeSettings(ModeIPTables); err != nil || !reflect.DeepEqual(s, c.want) {
 				t.Errorf("%+v, %v\nwant %+v", s, err, c.want)
 			}
@@ -58,7 +59,8 @@ func TestNodeSettings(t *testing.T) {
 func TestNodeSettings_IPVS(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--proxy-mode=ipvs", "--ipvs-exclude-cidrs=192.0.2.1/24,fd00::/8")
 	s, err := c.NodeSettings(ModeIPVS)
-	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, HostAddresses: true}); err != nil || !reflect.DeepEqual(s, want) {
+	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, HostAddresses: true,
+		Limit: service.Limit{Objects: 50_000, Layout: service.EndpointsEach}}); err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	want := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fd00::/8")}
@@ -75,7 +77,8 @@ func TestNodeSettings_IPVS(t *testing.T) {
 func TestNodeSettings_UnsetModeLikeIPTables(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--masquerade-all")
 	s, err := c.NodeSettings(ModeNFTables)
-	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, MasqueradeAll: true, SelfTest: service.PreferredSelfTest}); err != nil || !reflect.DeepEqual(s, want) {
+	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, MasqueradeAll: true, SelfTest: service.PreferredSelfTest,
+		Limit: service.Limit{Objects: 50_000, Layout: service.SlotsEach}}); err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

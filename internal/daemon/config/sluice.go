@@ -23,7 +23,7 @@ type SluiceConfiguration struct {
 	Log LogConfiguration `json:"log"`
 
 	Actors struct {
-		ObjectsMax int32 `json:"objectsMax" default:"50000" min:"1" help:"maximum number of objects of one Service in one domain"`
+		ObjectsMax int32 `json:"objectsMax" default:"50000" min:"1" help:"maximum number of objects of one Service in one IP family; frontends above it are left out"`
 	} `json:"actors"`
 
 	Addresses struct {

@@ -72,12 +72,12 @@ func (i *Inspection) Counts(ctx context.Context) (all state.Counts, domains []st
 	return all, domains
 }
 
-// stateIn returns the state of a Service in a domain. One that is too large, or whose actor fails, is held in all.
+// stateIn returns the state of a Service in a domain. A Service whose actor fails is held in all.
 func (i *Inspection) stateIn(n int, spec *service.Spec, record *state.Record, pending bool) state.State {
 	d := &i.Backend.Domains[n]
 	held := slices.IndexFunc(record.Quarantines, func(q state.Quarantine) bool { return q.Domain == d.Name })
 	switch {
-	case record.State == state.Failing, record.State == state.TooLarge:
+	case record.State == state.Failing:
 		return record.State
 	case held >= 0:
 		return record.Quarantines[held].State()

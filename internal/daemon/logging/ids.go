@@ -77,7 +77,7 @@ var ids = map[string]string{
 	"self-test failed; connections through the rules do not arrive":                            "self-test-failed",
 	"Service quarantined: rules rejected":                                                      "service-rejected",
 	"Service address conflict; another Service owns the address":                               "service-shadowed",
-	"Service object limit exceeded; keeping its previous rules":                                "service-too-large",
+	"Service object limit exceeded; leaving out some of its frontends":                         "service-too-large",
 	"Service quarantined: all writes of its rules failed":                                      "service-unwritable",
 	"UDP session limit reached; evicting the least active sessions":                            "session-limit",
 	"cannot record original sysctl values; cleanup will not restore them":                      "sysctl-record-failed",

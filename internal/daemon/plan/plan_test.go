@@ -121,13 +121,9 @@ func TestReport_NothingDiffers(t *testing.T) {
 		!strings.HasSuffix(text.String(), "\nNo changes: all 7 objects are up to date.\n") {
 		t.Errorf("%q", &text)
 	}
-	r.TooLarge = []TooLarge{{"a/web", "some/IPv4", 7, 5, true}, {"a/api", "some/IPv4", 8, 5, false}}
 	r.Warnings = []service.Warning{{Object: "Service a/web", Field: "spec.externalIPs", Problem: "172.30.0.1 is in 172.30.0.0/16", Effect: "not served"}}
 	text.Reset()
 	if r.Print(&text); r.Differs() || !strings.Contains(text.String(), `
-  a/web: 7 objects in some/IPv4, 5 are allowed; its current rules remain
-  a/api: 8 objects in some/IPv4, 5 are allowed; not served after a start
-
 parts of objects ignored by a start:
   Service a/web: spec.externalIPs: 172.30.0.1 is in 172.30.0.0/16; not served
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,9 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
 	"github.com/sluice-proxy/sluice/internal/daemon/logging"
@@ -60,8 +57,6 @@ type preview struct {
 	// settled are the kernel settings that would change.
 	settled []sysctl.Change
 	facts   *service.NodeFacts
-	// large are the Services that a start does not render.
-	large map[service.Key]*TooLarge
 	// warnings are about parts of objects that a start ignores.
 	warned   sync.Mutex
 	warnings []service.Warning
@@ -111,31 +106,12 @@ func (p *preview) learn(ctx context.Context, dir string) (err error) {
 	}
 	hosts, err := p.hosts(ctx)
 	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs(), p.servers)
-	p.measure()
 	return err
 }
 
-// measure finds the Services that a start does not render.
-func (p *preview) measure() {
-	outputs := make([]actors.Output, len(p.backend.Domains))
-	for i, d := range p.backend.Domains {
-		outputs[i] = actors.Output{Name: d.Name, Family: d.Family, Renderer: d.Renderer}
-	}
-	p.large = map[service.Key]*TooLarge{}
-	for _, key := range p.cache.Keys() {
-		found := p.cache.Snapshot(key)
-		if large, is := actors.Measure(outputs, found.Spec, found.Slices, p.facts, int(p.options.Sluice.Actors.ObjectsMax)); is {
-			p.large[key] = &TooLarge{Service: key.String(), Domain: large.Domain, Objects: large.Objects, Max: large.Max}
-		}
-	}
-}
-
-// views yields the views of the Services that a start renders.
+// views yields the views of the Services.
 func (p *preview) views(yield func(*service.View) bool) {
 	for _, key := range p.cache.Keys() {
-		if p.large[key] != nil {
-			continue
-		}
 		found := p.cache.Snapshot(key)
 		if view := service.Resolve(key, found.Spec, found.Slices, p.facts); !yield(&view) {
 			return
@@ -172,8 +148,10 @@ func (p *preview) report(ctx context.Context) (*Report, error) {
 			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.backend.Mode.LeavesOut,
 		}, changes)
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(p.large), service.Key.Compare) {
-		r.TooLarge = append(r.TooLarge, *p.large[key])
+	for view := range p.views {
+		if e := view.Excess; e.LeftOut > 0 {
+			p.warnings = append(p.warnings, e.Warning(view.Key))
+		}
 	}
 	slices.SortFunc(p.warnings, func(a, b service.Warning) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	r.Warnings = p.warnings
@@ -204,7 +182,6 @@ func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 		return nil, 0, fmt.Errorf("%s: %w", d.Name, err)
 	}
 	drift := book.Observe(read)
-	p.adopt(book, d)
 	// The first batch leaves unowned objects that may be a Service's until that is applied.
 	for batch := book.Plan(); batch != nil && len(batch.Changes) > 0; batch = book.Plan() {
 		changes = append(changes, batch.Changes...)
@@ -232,18 +209,6 @@ func foresee(ctx context.Context, d *proxy.Domain, changes []dataplane.Change) (
 		left = append(left, c)
 	}
 	return left, kept, nil
-}
-
-// adopt makes the ledger keep what the kernel has of the Services that a start does not render.
-func (p *preview) adopt(book *ledger.Ledger, d *proxy.Domain) {
-	if len(p.large) == 0 {
-		return
-	}
-	origin, _ := d.Writer.(dataplane.Origin)
-	book.Adopt(slices.Collect(maps.Keys(p.large)), origin)
-	for key, large := range p.large {
-		large.Kept = large.Kept || book.Account(key, 0, 0).Known
-	}
 }
 
 // lines returns what puts this mode's objects into words.

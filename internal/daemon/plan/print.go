@@ -85,18 +85,8 @@ func (g *Group) lines(to *terminal.Page) {
 	}
 }
 
-// unserved prints the Services, and the parts of objects, that a start does not serve.
+// unserved prints the parts of objects that a start does not serve.
 func (r *Report) unserved(to *terminal.Page) {
-	if len(r.TooLarge) > 0 {
-		to.Say("\nServices not rendered by a start (raise actors.objectsMax, or reduce their external IPs, ports or endpoints):\n")
-	}
-	for _, s := range r.TooLarge {
-		state := "not served after a start"
-		if s.Kept {
-			state = "its current rules remain"
-		}
-		to.Say("  %s: %d objects in %s, %d are allowed; %s\n", s.Service, s.Objects, s.Domain, s.Max, state)
-	}
 	if len(r.Warnings) > 0 {
 		to.Say("\nparts of objects ignored by a start:\n")
 	}

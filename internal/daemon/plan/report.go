@@ -25,9 +25,7 @@ type Report struct {
 	// the kernel as wanted.
 	Services  int `json:"services"`
 	Unchanged int `json:"unchanged"`
-	// TooLarge are the Services that a start does not render. Warnings are about parts of objects that a
-	// start ignores.
-	TooLarge []TooLarge        `json:"tooLarge,omitempty"`
+	// Warnings are about parts of objects that a start ignores.
 	Warnings []service.Warning `json:"warnings,omitempty"`
 	// Groups are sorted: Services by name, then the node's own objects, then unowned ones.
 	Groups []*Group `json:"groups"`
@@ -89,18 +87,6 @@ const (
 	Changed Change = "changed"
 	Removed Change = "removed"
 )
-
-// TooLarge is a Service that asks for more objects than actors.objectsMax allows.
-type TooLarge struct {
-	Service string `json:"service"`
-	// Domain is the first one in which it asks for too much.
-	Domain  string `json:"domain"`
-	Objects int    `json:"objects"`
-	Max     int    `json:"max"`
-	// Kept says that the domains have rules of the Service, which a start leaves as they are. Otherwise a
-	// start does not serve it, and removes what serves it in another mode.
-	Kept bool `json:"kept"`
-}
 
 // Differs reports whether a start would change anything.
 func (r *Report) Differs() bool { return len(r.Groups)+len(r.Others)+len(r.Settings) > 0 }

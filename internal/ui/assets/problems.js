@@ -12,7 +12,7 @@ function folded(findings) {
 }
 
 // searches find the Services of a finding; others is a link to such a search.
-const searches = {shadowed: "state:shadowed", quarantined: "state:held", parked: "state:held", "too-large": "state:held"};
+const searches = {shadowed: "state:shadowed", quarantined: "state:held", parked: "state:held"};
 const others = (n, search) => (search ? el("a", {href: `#?${search}`}, `and ${n} more`) : `and ${n} more`);
 
 function finding(f, now) {
@@ -26,7 +26,7 @@ const namedMax = 20, heldMax = 100;
 
 export function drawProblems() {
   const s = model.status, held = (s.domains ?? []).flatMap((d) => (d.quarantine ?? []).map((q) => ({...q, domain: d.name})));
-  const listed = new Set(held.map((q) => `${q.namespace}/${q.name}`)); // the others are too large, or their actors fail
+  const listed = new Set(held.map((q) => `${q.namespace}/${q.name}`)); // the actors of the others fail
   const unlisted = [...model.services.values()].filter((row) => row.state.startsWith("held") && !listed.has(row.key)).sort((a, b) => (a.key < b.key ? -1 : 1));
   held.push(...unlisted.slice(0, heldMax).map((row) => ({...row, domain: "all", reason: /\((.*)\)/.exec(row.state)?.[1] ?? row.state})));
   const more = unlisted.length - heldMax;
