@@ -103,7 +103,7 @@ var layers = []layer{
 	{pkg: "test/doctest", why: "runs the commands of a page; it knows no proxy", test: true},
 	{pkg: "internal/daemon/logging", may: []string{"internal/daemon/config", "internal/terminal"}, why: "one logger for a process, by its configuration; what is logged is the business of others"},
 	{pkg: "internal/daemon/lab", may: []string{"internal/host/netns", "service", "source", "source/manifest"}, why: "a network for a sandbox, by the manifests; it knows no proxy"},
-	{pkg: "internal/daemon/plan", may: []string{"actors", "dataplane", "dataplane/ledger", "internal/daemon/backend", "internal/plural", "internal/daemon/feed", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/host/sysctl", "internal/render", "proxy", "service", "source", "source/kube", "source/manifest", "internal/terminal"}, why: "a start up to the first write, and what its batches would change"},
+	{pkg: "internal/daemon/plan", may: []string{"dataplane", "internal/daemon/backend", "internal/plural", "internal/daemon/feed", "internal/daemon/logging", "internal/daemon/peer", "internal/daemon/setup", "internal/host/sysctl", "internal/render", "proxy", "service", "source", "source/kube", "source/manifest", "internal/terminal"}, why: "a start up to the first write, and what its batches would change"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/host/netns", why: "plain namespaces"},
 	{pkg: "docs", why: "checks the pages", test: true},
