@@ -68,18 +68,15 @@ func (r *routes) list(ctx context.Context) (found []netip.Addr, err error) {
 	request, mark := netlink.Begin(nil, unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	request = netlink.Finish(append(request, make([]byte, unix.SizeofRtMsg)...), mark)
 	request[netlink.HeaderBytes] = families[r.family]
-	for range attempts {
+	err = netlink.Dump(ctx, attempts, func() error {
 		found = nil
-		err = r.socket.Ask(ctx, request, func(m netlink.Message) error {
+		return r.socket.Ask(ctx, request, func(m netlink.Message) error {
 			if addr, ok := ownRoute(m, unix.RTM_NEWROUTE); ok {
 				found = append(found, addr)
 			}
 			return nil
 		})
-		if !errors.Is(err, netlink.ErrInterrupted) {
-			break
-		}
-	}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list local addresses: %w", err)
 	}

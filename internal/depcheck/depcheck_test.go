@@ -40,7 +40,7 @@ var layers = []layer{
 	{pkg: "dataplane", may: []string{"service"}, why: "the language between actors, aggregator and writers"},
 	{pkg: "dataplane/ledger", may: []string{"dataplane", "service"}, why: "pure bookkeeping"},
 	{pkg: "internal/host/hostaddress", why: "plain addresses and devices out"},
-	{pkg: "dataplane/iptables/kernel", may: []string{"dataplane", "dataplane/iptables/render", "dataplane/iptables/rules", "dataplane/traffic", "internal/host/holder", "internal/netlink", "service", "internal/plural", "internal/sleep"}, why: "a backend never imports another"},
+	{pkg: "dataplane/iptables/kernel", may: []string{"dataplane", "dataplane/iptables/render", "dataplane/iptables/rules", "dataplane/traffic", "internal/host/holder", "internal/netlink", "service", "internal/plural"}, why: "a backend never imports another"},
 	{pkg: "dataplane/iptables/render", may: []string{"dataplane", "dataplane/iptables/rules", "dataplane/iptables/tree", "service"}, why: "pure: no kernel is read"},
 	{pkg: "dataplane/iptables/rules", why: "texts and data"},
 	{pkg: "dataplane/iptables/tree", may: []string{"dataplane", "dataplane/iptables/rules", "service"}, why: "pure layout"},

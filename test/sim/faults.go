@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
@@ -214,7 +215,7 @@ func failureOf(variant uint64, times int) requestFault {
 	if d.percent(20) {
 		return requestFault{
 			ask: true, times: times, skip: d.IntN(10),
-			err: []error{wire.ErrInterrupted, unix.ENOBUFS, unix.EPERM}[d.IntN(3)],
+			err: []error{netlink.ErrInterrupted, unix.ENOBUFS, unix.EPERM}[d.IntN(3)],
 		}
 	}
 	f := requestFault{times: times, skip: d.IntN(3)}

@@ -12,14 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
 	"github.com/sluice-proxy/sluice/internal/netlink"
-	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // The programs of the nft variant print no table that contains a chain or a rule that iptables cannot express, for
@@ -286,22 +284,15 @@ func (e *Exec) dump(ctx context.Context, kind uint16, of []byte, begin func(), e
 	defer socket.Close() // opened for reading, nothing can be lost
 	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, kind, unix.NLM_F_DUMP, netfilterFamily[e.family])
 	request = netlink.Finish(append(request, of...), mark)
-	for range dumpsMax {
+	return netlink.Dump(ctx, dumpsMax, func() error {
 		begin()
-		err = socket.Ask(ctx, request, func(reply netlink.Message) error {
+		return socket.Ask(ctx, request, func(reply netlink.Message) error {
 			if n, ok := reply.Netfilter(unix.NFNL_SUBSYS_NFTABLES); ok {
 				each(n.Attrs)
 			}
 			return nil
 		})
-		if !errors.Is(err, netlink.ErrInterrupted) {
-			return err
-		}
-		if !sleep.For(ctx, time.Millisecond) {
-			return context.Cause(ctx)
-		}
-	}
-	return err
+	})
 }
 
 // dumpsMax bounds the attempts to list what changes meanwhile.

@@ -4,7 +4,6 @@ package trace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,10 +24,10 @@ const listAttempts = 5
 
 // listChains reads the base chains of all families.
 func listChains(ctx context.Context, socket *wire.Socket) (chainList, error) {
-	list := chainList{}
-	err := wire.ErrInterrupted
-	for attempt := 0; attempt < listAttempts && errors.Is(err, wire.ErrInterrupted); attempt++ {
-		err = socket.Ask(ctx, unix.NFT_MSG_GETCHAIN, unix.NFPROTO_UNSPEC, true, nil, func(m wire.Message) {
+	var list chainList
+	err := netlink.Dump(ctx, listAttempts, func() error {
+		list = chainList{}
+		return socket.Ask(ctx, unix.NFT_MSG_GETCHAIN, unix.NFPROTO_UNSPEC, true, nil, func(m wire.Message) {
 			hook := netlink.Find(m.Attrs, unix.NFTA_CHAIN_HOOK).Data
 			if hook == nil {
 				return
@@ -40,7 +39,7 @@ func listChains(ctx context.Context, socket *wire.Socket) (chainList, error) {
 				Priority: int32(netlink.Find(hook, unix.NFTA_HOOK_PRIORITY).Uint32()),
 			}
 		})
-	}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}

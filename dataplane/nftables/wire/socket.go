@@ -53,9 +53,6 @@ type (
 	NotTakenError = netlink.NotSentError
 )
 
-// ErrInterrupted means that the tables were changed during a dump.
-var ErrInterrupted = netlink.ErrInterrupted
-
 // Commit sends a transaction, which the kernel carries out before the call returns. It
 // cannot be interrupted. Rejections mean that nothing has changed; if there are very many,
 // some may be missing. A NotTakenError means that nothing has changed either. After any
@@ -84,7 +81,7 @@ func (s *Socket) Commit(t *Transaction) ([]*Rejection, error) {
 // Ask sends a request of a kind (NFT_MSG_GET…) with attributes and calls each with the
 // messages of the reply, which are valid during the call. With all, it asks for
 // everything that matches, otherwise for one object. The error matches unix.ENOENT if
-// that does not exist, and ErrInterrupted if the tables were changed meanwhile.
+// that does not exist, and netlink.ErrInterrupted if the tables were changed meanwhile.
 func (s *Socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(Message)) error {
 	flags := uint16(unix.NLM_F_ACK)
 	if all {

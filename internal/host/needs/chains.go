@@ -115,10 +115,10 @@ func Chains(ctx context.Context, legacy bool) ([]Chain, error) {
 	}
 	defer socket.Close() // nothing was written
 	var found []Chain
-	err = wire.ErrInterrupted
-	for attempt := 0; attempt < readAttempts && errors.Is(err, wire.ErrInterrupted); attempt++ {
+	err = netlink.Dump(ctx, readAttempts, func() (err error) {
 		found, err = readChains(ctx, socket)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list base chains: %w", err)
 	}
