@@ -11,16 +11,18 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conntracktest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestKernelConnections: Connections lists the connections of one client, and no others.
 func TestKernelConnections(t *testing.T) {
 	for _, family := range service.Families {
-		node := newNode(t)
+		node := netnstest.New(t, "node")
 		flows := small[family]
-		inject(t, node, family, flows)
+		conntracktest.Inject(t, node, flows)
 		tcp := flows[len(flows)-1]
-		if tcp.protocol != unix.IPPROTO_TCP {
+		if tcp.Protocol != unix.IPPROTO_TCP {
 			t.Fatalf("the last flow is %v, want TCP", tcp)
 		}
 		for name, c := range map[string]struct {
@@ -28,20 +30,20 @@ func TestKernelConnections(t *testing.T) {
 			from     netip.AddrPort
 			want     int
 		}{
-			"any port":      {service.TCP, netip.AddrPortFrom(tcp.client.Addr(), 0), 1},
-			"its port":      {service.TCP, tcp.client, 1},
-			"another port":  {service.TCP, netip.AddrPortFrom(tcp.client.Addr(), 9), 0},
-			"another":       {service.TCP, netip.AddrPortFrom(tcp.answerer.Addr(), 0), 0},
-			"not this kind": {service.SCTP, netip.AddrPortFrom(tcp.client.Addr(), 0), 0},
+			"any port":      {service.TCP, netip.AddrPortFrom(tcp.Client.Addr(), 0), 1},
+			"its port":      {service.TCP, tcp.Client, 1},
+			"another port":  {service.TCP, netip.AddrPortFrom(tcp.Client.Addr(), 9), 0},
+			"another":       {service.TCP, netip.AddrPortFrom(tcp.Answerer.Addr(), 0), 0},
+			"not this kind": {service.SCTP, netip.AddrPortFrom(tcp.Client.Addr(), 0), 0},
 		} {
 			err := node.Do(func() error {
-				list, more, err := Connections(t.Context(), c.protocol, c.from, tcp.destination, 5)
+				list, more, err := Connections(t.Context(), c.protocol, c.from, tcp.Destination, 5)
 				if err == nil && (len(list) != c.want || more != 0) {
 					t.Errorf("%v, %s: %v and %d more, want %d", family, name, list, more, c.want)
 				}
 				for _, one := range list {
-					if one.From != tcp.client || one.Answerer != tcp.answerer {
-						t.Errorf("%v, %s: %+v, want it from %v to %v", family, name, one, tcp.client, tcp.answerer)
+					if one.From != tcp.Client || one.Answerer != tcp.Answerer {
+						t.Errorf("%v, %s: %+v, want it from %v to %v", family, name, one, tcp.Client, tcp.Answerer)
 					}
 				}
 				return err
@@ -56,15 +58,15 @@ func TestKernelConnections(t *testing.T) {
 // TestKernelTranslated: Translated lists each translated connection once, and no others.
 func TestKernelTranslated(t *testing.T) {
 	for _, family := range service.Families {
-		node := newNode(t)
+		node := netnstest.New(t, "node")
 		flows := small[family]
 		direct := map[service.Family]string{service.IPv4: "192.0.2.9:53", service.IPv6: "[2001:db8::9]:53"}[family]
-		flows = append(slices.Clone(flows), udp(flows[0].client.String(), direct, direct))
-		inject(t, node, family, flows)
+		flows = append(slices.Clone(flows), udp(flows[0].Client.String(), direct, direct))
+		conntracktest.Inject(t, node, flows)
 		want := map[netip.AddrPort]bool{}
 		for _, f := range flows {
-			if f.answerer != f.destination {
-				want[f.client] = true
+			if f.Answerer != f.Destination {
+				want[f.Client] = true
 			}
 		}
 		numbers := map[uint32]bool{}
@@ -88,7 +90,7 @@ func TestKernelTranslated(t *testing.T) {
 func TestParseConnection_Offloaded(t *testing.T) {
 	for status, want := range map[uint32]bool{statusReplied: false, statusReplied | 1<<14: true} {
 		attrs := netlink.AppendUint32(netlink.AppendUint32(nil, attrStatus, status), attrID, 7)
-		if c := parseConnection(attrs); c.Offloaded != want || c.Number != 7 || c.State != "" {
+		if c := parse(attrs); c.Offloaded != want || c.Number != 7 || c.State != "" {
 			t.Errorf("status %#x: %+v", status, c)
 		}
 	}

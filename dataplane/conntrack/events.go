@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,13 +30,11 @@ type TableEvent struct {
 	Kind   EventKind
 	Family service.Family
 	Connection
-	// Replied is set if packets of the other direction were seen.
-	Replied bool
+	// Identity identifies the entry for deletion.
+	Identity Description
 	// Key is the Service that the connection asks for, and At when the announcement arrived.
 	Key service.Key
 	At  time.Time
-	// tuple is the connection's name, as attributes.
-	tuple []byte
 }
 
 // Groups of announcements (NFNLGRP_CONNTRACK_NEW, …_UPDATE, …_DESTROY).
@@ -50,37 +47,6 @@ var ErrNoEvents = errors.New("the kernel announces no connections, because net.n
 func CheckEvents() error {
 	if text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); err == nil && strings.TrimSpace(string(text)) == "0" {
 		return ErrNoEvents
-	}
-	return nil
-}
-
-// Entry identifies the connection's entry in the table.
-type Entry struct {
-	number uint32
-	tuple  []byte
-}
-
-// Entry returns the identity of the connection.
-func (e *TableEvent) Entry() Entry { return Entry{e.Number, e.tuple} }
-
-// Delete deletes entries of a family. One that is gone is no error.
-func Delete(_ context.Context, family service.Family, entries []Entry) (err error) {
-	n := &netfilter{family: family, inside: here}
-	defer func() { err = errors.Join(err, n.close()) }()
-	for part := range slices.Chunk(entries, removeBatch) {
-		identities := make([][]byte, len(part))
-		for i, e := range part {
-			identities[i] = netlink.AppendUint32(netlink.AppendBytes(nil, attrOriginal|nested, e.tuple), attrID, e.number)
-		}
-		outcomes, err := n.remove(identities)
-		if err != nil {
-			return err
-		}
-		for _, outcome := range outcomes {
-			if outcome != nil && !errors.Is(outcome, errGone) {
-				return outcome
-			}
-		}
 	}
 	return nil
 }
@@ -99,12 +65,13 @@ func Listen() (Announcer, error) {
 
 // Run implements Announcer.
 func (l listener) Run(each func(*TableEvent), lost func()) error {
+	var identity []byte // one buffer for all
 	return l.Listener.Run(context.Background(), func(m netlink.Message) {
 		got, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK)
 		if !ok {
 			return
 		}
-		e := TableEvent{Family: service.IPv4, Connection: parseConnection(got.Attrs)}
+		e := TableEvent{Family: service.IPv4, Connection: parse(got.Attrs)}
 		if got.Family == unix.NFPROTO_IPV6 {
 			e.Family = service.IPv6
 		}
@@ -114,11 +81,8 @@ func (l listener) Run(each func(*TableEvent), lost func()) error {
 		case m.Flags&unix.NLM_F_CREATE == 0:
 			e.Kind = Changed
 		}
-		e.Replied = netlink.Find(got.Attrs, attrStatus).Uint32()&statusReplied != 0
-		e.tuple = netlink.Find(got.Attrs, attrOriginal).Data
+		identity = Description(got.Attrs).appendIdentity(identity[:0])
+		e.Identity = identity
 		each(&e)
 	}, lost)
 }
-
-// Closes reports whether the connection is in one of the states in which TCP connections end.
-func (e *TableEvent) Closes() bool { return e.State == "TIME_WAIT" || e.State == "CLOSE" }

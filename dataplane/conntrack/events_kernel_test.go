@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conntracktest"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
@@ -16,7 +17,7 @@ import (
 // TestKernelEvents: the feed announces the beginning and the end of a connection with its endpoint, and the connection
 // can be read in between.
 func TestKernelEvents(t *testing.T) {
-	node := newTracking(t)
+	node := conntracktest.NewNode(t)
 	if err := node.Sysctl("net.netfilter.nf_conntrack_acct", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func TestKernelEvents(t *testing.T) {
 		}
 		feed.Rest()
 	}()
-	if err := send(node, 3000); err != nil {
+	if err := conntracktest.Send(node, 3000); err != nil {
 		t.Fatal(err)
 	}
 	await := func(want string) {

@@ -126,7 +126,7 @@ func (f *Feed) run(kernel Announcer) {
 
 // announce gives an event to those who want it. The other states of TCP connections matter to none.
 func (f *Feed) announce(e *TableEvent) {
-	if e.Kind == Changed && !e.Closes() && e.State != "SYN_RECV" {
+	if e.Kind == Changed && !e.Closed() && e.State != "SYN_RECV" {
 		return
 	}
 	key, ok := f.Service(e.Family, e.Tuple())
@@ -139,7 +139,7 @@ func (f *Feed) announce(e *TableEvent) {
 		case !s.wants(key):
 		case len(s.waiting) < waitingMax:
 			kept := *e
-			kept.Key, kept.At, kept.tuple = key, now, slices.Clone(e.tuple)
+			kept.Key, kept.At, kept.Identity = key, now, slices.Clone(e.Identity)
 			s.waiting = append(s.waiting, kept)
 		default:
 			s.lost = true
@@ -182,17 +182,13 @@ func (s *Subscription) Take() (events []TableEvent, lost bool, err error) {
 func (s *Subscription) Read(ctx context.Context, e *TableEvent) {
 	if s.socket == nil {
 		var err error
-		if s.socket, err = netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER}); err != nil {
+		if s.socket, err = open(nil); err != nil {
 			return // the connection has no counters then, as if it were gone
 		}
 	}
-	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, messageGet, unix.NLM_F_ACK, layouts[e.Family].protocol)
-	request = netlink.AppendBytes(request, attrOriginal|nested, e.tuple)
-	_ = s.socket.Ask(ctx, netlink.Finish(request, mark), func(m netlink.Message) error {
-		if got, is := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK); is {
-			now := parseConnection(got.Attrs)
-			e.Accounted, e.Carried = now.Accounted, now.Carried
-		}
+	_ = ask(ctx, s.socket, messageGet, unix.NLM_F_ACK, layouts[e.Family].protocol, e.Identity, func(attrs []byte) error {
+		now := parse(attrs)
+		e.Accounted, e.Carried = now.Accounted, now.Carried
 		return nil
 	})
 }

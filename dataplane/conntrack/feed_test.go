@@ -34,7 +34,7 @@ func (a *announcements) Close() error {
 
 // begin announces connections to the Service with a port.
 func (a *announcements) begin(port uint16, count int) {
-	e := &TableEvent{Kind: Began, tuple: []byte{1}}
+	e := &TableEvent{Kind: Began, Identity: Description{1}}
 	e.Protocol, e.From, e.To = 6, netip.MustParseAddrPort("10.9.0.1:4000"), netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port)
 	for range count {
 		a.each(e)

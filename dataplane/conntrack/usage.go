@@ -35,45 +35,39 @@ const (
 	attrClash        = 14 // CTA_STATS_CLASH_RESOLVE, Linux 5.10
 )
 
-// readUsage reads the usage over a netlink socket. It takes microseconds for each CPU, however many entries there are.
-func readUsage(ctx context.Context, inside func(func() error) error) (u Usage, err error) {
-	n := netfilter{inside: inside}
-	socket, err := n.open()
+// ReadUsage reads the usage in a network namespace. It takes microseconds for each CPU, however many entries there are.
+func ReadUsage(ctx context.Context, inside func(func() error) error) (u Usage, err error) {
+	socket, err := open(inside)
 	if err != nil {
 		return u, err
 	}
 	defer func() { err = errors.Join(err, socket.Close()) }()
-	request := func(kind, flags uint16, each func(attrs []byte)) {
-		if err != nil {
-			return
-		}
-		message, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, kind, flags, unix.AF_UNSPEC)
-		err = socket.Ask(ctx, netlink.Finish(message, mark), func(m netlink.Message) error {
-			if answer, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK); ok {
-				each(answer.Attrs)
-			}
-			return nil
-		})
-	}
-	request(messageUsage, unix.NLM_F_ACK, func(attrs []byte) {
+	err = ask(ctx, socket, messageUsage, unix.NLM_F_ACK, unix.AF_UNSPEC, nil, func(attrs []byte) error {
 		u.Entries, u.Limit = uint64(netlink.Find(attrs, attrEntries).Uint32()), uint64(netlink.Find(attrs, attrLimit).Uint32())
+		return nil
 	})
-	request(messageStatistics, unix.NLM_F_DUMP, func(attrs []byte) {
-		for attr := range netlink.Attrs(attrs) {
-			switch n := uint64(attr.Uint32()); attr.Type {
-			case attrInsertFailed:
-				u.InsertFailed += n
-			case attrDropped:
-				u.Dropped += n
-			case attrEarlyDropped:
-				u.EarlyDropped += n
-			case attrClash:
-				u.ClashResolved += n
-			}
-		}
-	})
+	if err == nil {
+		err = ask(ctx, socket, messageStatistics, unix.NLM_F_DUMP, unix.AF_UNSPEC, nil, u.add)
+	}
 	if err != nil {
 		return u, fmt.Errorf("read the usage of the connection table: %w", err)
 	}
 	return u, nil
+}
+
+// add adds what one CPU has counted.
+func (u *Usage) add(attrs []byte) error {
+	for attr := range netlink.Attrs(attrs) {
+		switch n := uint64(attr.Uint32()); attr.Type {
+		case attrInsertFailed:
+			u.InsertFailed += n
+		case attrDropped:
+			u.Dropped += n
+		case attrEarlyDropped:
+			u.EarlyDropped += n
+		case attrClash:
+			u.ClashResolved += n
+		}
+	}
+	return nil
 }

@@ -5,7 +5,7 @@ package daemon
 import (
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack/cleaner"
 	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
@@ -16,7 +16,7 @@ func (s *server) cleanerPart() (*part.Part, error) {
 	if s.backend.Mode.Forwards {
 		return nil, nil
 	}
-	c, err := conntrack.New(conntrack.Config{
+	c, err := cleaner.New(cleaner.Config{
 		NodePorts: s.host.NodePorts, Owner: s.host.Owner, Listen: s.cleaned,
 		Drains: !s.backend.Mode.DrainsItself,
 	})
@@ -29,9 +29,9 @@ func (s *server) cleanerPart() (*part.Part, error) {
 }
 
 // cleaned reports the removal of stale flows.
-func (s *server) cleaned(e conntrack.Event) {
+func (s *server) cleaned(e cleaner.Event) {
 	s.answers.Metrics.Conntrack(e)
-	swept, ok := e.(conntrack.Swept)
+	swept, ok := e.(cleaner.Swept)
 	s.answers.Book.FlowsDeleted(swept.Services)
 	for i := range swept.Cut {
 		s.drainCut(swept.Family, &swept.Cut[i])
@@ -52,7 +52,7 @@ func (s *server) cleaned(e conntrack.Event) {
 }
 
 // drainCut says which connections to endpoints that have left were cut.
-func (s *server) drainCut(family service.Family, c *conntrack.Cut) {
+func (s *server) drainCut(family service.Family, c *cleaner.Cut) {
 	const namedMax = 10
 	s.log.Info("drain deadline reached; connections cut", zap.Stringer("service", c.Service), zap.Stringer("family", family),
 		zap.Int("connections", c.Connections), zap.Int("endpoints", len(c.Endpoints)),

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack/account"
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/internal/daemon/part"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -35,10 +35,10 @@ func (s *server) tablePart() *part.Part {
 	if s.backend.Mode.Forwards {
 		return nil
 	}
-	t := conntrack.NewTraffic(conntrack.TrafficConfig{
+	t := account.NewTraffic(account.TrafficConfig{
 		Service: s.host.Connections.Service, Exists: func(key service.Key) bool { return s.host.Snapshot(key).Spec != nil },
 		Continuous: s.options.Sluice.Traffic.Accounting,
-		Changed:    func(p conntrack.Pressure) { s.pressed(&p) }, Failed: s.tableRead,
+		Changed:    func(p account.Pressure) { s.pressed(&p) }, Failed: s.tableRead,
 	})
 	s.answers.Traffic = t
 	return &part.Part{
@@ -73,7 +73,7 @@ func (s *server) tablePart() *part.Part {
 }
 
 // samplePressure shows the last reading of the connection table. The kernel counts since the network namespace exists.
-func samplePressure(p *conntrack.Pressure, send metrics.Send) {
+func samplePressure(p *account.Pressure, send metrics.Send) {
 	send(entriesName, float64(p.Entries))
 	send(limitName, float64(p.Limit))
 	send(insertFailedName, float64(p.InsertFailed))
@@ -83,13 +83,13 @@ func samplePressure(p *conntrack.Pressure, send metrics.Send) {
 }
 
 // pressureKinds are the kinds of findings, by level.
-var pressureKinds = map[conntrack.Level]health.Kind{
-	conntrack.Filling: health.ConntrackFilling, conntrack.Dropping: health.ConntrackDrops, conntrack.Full: health.ConntrackFull,
+var pressureKinds = map[account.Level]health.Kind{
+	account.Filling: health.ConntrackFilling, account.Dropping: health.ConntrackDrops, account.Full: health.ConntrackFull,
 }
 
 // pressureFindings returns a finding if the connection table is pressed, with the Services and clients that hold most
 // of it.
-func pressureFindings(p *conntrack.Pressure) []state.Finding {
+func pressureFindings(p *account.Pressure) []state.Finding {
 	kind, pressed := pressureKinds[p.Level]
 	if !pressed {
 		return nil
@@ -113,7 +113,7 @@ func holders(f *traffic.Flows) []service.Key {
 	return f.Top(health.ServicesMax, func(s *traffic.ServiceFlows) uint64 { return s.Entries() })
 }
 
-func usageText(p *conntrack.Pressure) string {
+func usageText(p *account.Pressure) string {
 	return fmt.Sprintf("the connection table has %d of %d entries (%d%%)", p.Entries, p.Limit, p.Percent())
 }
 
@@ -129,8 +129,8 @@ func clientsText(clients []traffic.Ranked[netip.Addr]) string {
 }
 
 // pressed logs a change of the pressure on the connection table.
-func (s *server) pressed(p *conntrack.Pressure) {
-	if p.Level == conntrack.Calm {
+func (s *server) pressed(p *account.Pressure) {
+	if p.Level == account.Calm {
 		s.log.Info("connection table no longer under pressure", zap.Uint64("entries", p.Entries), zap.Uint64("limit", p.Limit))
 		return
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-proxy/sluice/actors"
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack/cleaner"
 	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/observe/state"
 	"github.com/sluice-proxy/sluice/service"
@@ -87,8 +87,8 @@ func (m *Metrics) Source(e source.Shadowed) {
 
 // Conntrack counts one clean-up of stale flows. As in kube-proxy, one that failed is no sample of
 // how long it takes. What it deleted before it failed counts.
-func (m *Metrics) Conntrack(event conntrack.Event) {
-	e, ok := event.(conntrack.Swept)
+func (m *Metrics) Conntrack(event cleaner.Event) {
+	e, ok := event.(cleaner.Swept)
 	if !ok {
 		return
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack/cleaner"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/observe/book"
 	"github.com/sluice-proxy/sluice/service"
@@ -133,7 +133,7 @@ func everything(t *testing.T, mode string) *Metrics {
 		m.Supervisor(event)
 	}
 	m.Actors(actors.TooLarge{Key: key})
-	m.Conntrack(conntrack.Swept{Family: service.IPv4, Flows: 3, Deleted: 1})
+	m.Conntrack(cleaner.Swept{Family: service.IPv4, Flows: 3, Deleted: 1})
 	m.Healthz(200)
 	m.Livez(503)
 	return counted

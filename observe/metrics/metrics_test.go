@@ -21,7 +21,7 @@ import (
 	clientgo "k8s.io/client-go/tools/metrics"
 	kube "k8s.io/component-base/metrics"
 
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack/cleaner"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -182,7 +182,7 @@ func native(t *testing.T, gate bool) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Conntrack(conntrack.Swept{Family: service.IPv4, Took: time.Second})
+	m.Conntrack(cleaner.Swept{Family: service.IPv4, Took: time.Second})
 	for _, f := range gathered(t, m) {
 		if f.GetName() == "kubeproxy_conntrack_reconciler_sync_duration_seconds" {
 			return len(f.GetMetric()[0].GetHistogram().GetPositiveSpan()) > 0
@@ -242,8 +242,8 @@ func TestMetrics_SampledReadAtEachScrape(t *testing.T) {
 // TestMetrics_ConntrackCleanups: clean-ups of conntrack are counted by family, with their failures.
 func TestMetrics_ConntrackCleanups(t *testing.T) {
 	m := listedMetrics(t, 1)
-	m.Conntrack(conntrack.Swept{Family: service.IPv6, Flows: 10, Deleted: 2, Took: time.Second})
-	m.Conntrack(conntrack.Swept{Family: service.IPv6, Flows: 5, Deleted: 1, Err: errors.New("interrupted")})
+	m.Conntrack(cleaner.Swept{Family: service.IPv6, Flows: 10, Deleted: 2, Took: time.Second})
+	m.Conntrack(cleaner.Swept{Family: service.IPv6, Flows: 5, Deleted: 1, Err: errors.New("interrupted")})
 	scraped(t, m).expect(t, samples{
 		in("IPv6", "kubeproxy_conntrack_reconciler_sync_duration_seconds_count"): 1,
 		in("IPv6", "kubeproxy_conntrack_reconciler_deleted_entries_total"):       3,

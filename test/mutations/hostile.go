@@ -325,20 +325,20 @@ var hostile = []mutation{
 	{
 		name:      "the sweep compares all filters",
 		sentence:  "A Service with tens of thousands of destinations does not stall the cleaner of flows.",
-		edits:     edit("dataplane/conntrack/sweep.go", "return len(sources)+len(all) <= filtersMax", "return true"),
-		campaigns: []campaign{unitTest("dataplane/conntrack", "TestTable_LargeServiceWorkIsLinear")},
+		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "return len(sources)+len(all) <= filtersMax", "return true"),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestTable_LargeServiceWorkIsLinear")},
 	},
 	{
 		name:      "answers of strangers keep their flows",
 		sentence:  "A client that met no rule reaches its Service after a repair, although another host answered it.",
-		edits:     edit("dataplane/conntrack/sweep.go", "if f.translated() {\n\t\treturn by, false, false, nil", "if f != nil {\n\t\treturn by, false, false, nil"),
-		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelCleaner_ConnectionsWithoutRules")},
+		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "if f.Translated() {\n\t\treturn by, false, false, nil", "if f != nil {\n\t\treturn by, false, false, nil"),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestKernelCleaner_ConnectionsWithoutRules")},
 	},
 	{
 		name:      "late answers of strangers keep their flows",
 		sentence:  "A client whose packets met no rule reaches its Service, although the answer of another host arrives after the repair.",
-		edits:     edit("dataplane/conntrack/sweep.go", "return by, found, found, nil", "return by, false, false, nil"),
-		campaigns: []campaign{unitTest("dataplane/conntrack", "TestKernelCleaner_AnswersArriveAfterSweep|TestKernelCleaner_ServiceAddedUnderTraffic")},
+		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "return by, found, found, nil", "return by, false, false, nil"),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestKernelCleaner_AnswersArriveAfterSweep|TestKernelCleaner_ServiceAddedUnderTraffic")},
 	},
 	{
 		name:     "events share the limit of watches",

@@ -84,9 +84,9 @@ var isolated = []mutation{
 	{
 		name:     "one sweep after a repair",
 		sentence: "After a repair, the cleaner of flows sweeps four more times within a second.",
-		edits: edit("dataplane/conntrack/doubts.go", "{ *d = doubts{at: now.Add(doubtPauses[0])} }",
+		edits: edit("dataplane/conntrack/cleaner/doubts.go", "{ *d = doubts{at: now.Add(doubtPauses[0])} }",
 			"{ *d = doubts{} }"),
-		campaigns: []campaign{unitTests("dataplane/conntrack")},
+		campaigns: []campaign{unitTests("dataplane/conntrack/cleaner")},
 	},
 	{
 		name:     "a slice before its Service loses its trigger",

@@ -116,8 +116,8 @@ var tenants = []mutation{
 	{
 		name:      "a drain cuts connections of another Service",
 		sentence:  "A drain of a node port leaves alone connections to another Service at the same address and port.",
-		edits:     edit("dataplane/conntrack/sweep.go", " && s.table.claims[to] == 0 && (s.owned == nil || !s.owned(to))", ""),
-		campaigns: []campaign{unitTest("dataplane/conntrack", "TestDrains_NodePortCutsNoOtherService")}, short: true,
+		edits:     edit("dataplane/conntrack/cleaner/sweep.go", " && s.table.claims[to] == 0 && (s.owned == nil || !s.owned(to))", ""),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestDrains_NodePortCutsNoOtherService")}, short: true,
 	},
 	{
 		name:      "the listener outlives its subscribers",

@@ -290,7 +290,7 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, o UserspaceOp
 // have translated: they would stay with an endpoint of then.
 func (f *Forwarders) Untranslate(ctx context.Context) error {
 	served := f.servedUDP()
-	_, err := deleteUDP(ctx, func(d conntrack.Direction) bool { return d.Translated && served[d.To] })
+	_, err := deleteUDP(ctx, func(d *conntrack.Connection) bool { return d.Translated() && served[d.To] })
 	return err
 }
 
@@ -313,7 +313,7 @@ func forget(ctx context.Context, served map[netip.AddrPort]bool) (deleted int, e
 	if len(served) == 0 {
 		return 0, nil
 	}
-	return deleteUDP(ctx, func(d conntrack.Direction) bool { return !d.Translated && (served[d.From] || served[d.To]) })
+	return deleteUDP(ctx, func(d *conntrack.Connection) bool { return !d.Translated() && (served[d.From] || served[d.To]) })
 }
 
 // servedUDP returns where the forwarders listen for datagrams.
@@ -327,7 +327,7 @@ func (f *Forwarders) servedUDP() map[netip.AddrPort]bool {
 	return served
 }
 
-func deleteUDP(ctx context.Context, stale func(conntrack.Direction) bool) (deleted int, err error) {
+func deleteUDP(ctx context.Context, stale func(*conntrack.Connection) bool) (deleted int, err error) {
 	for _, family := range service.Families {
 		n, failed := conntrack.DeleteUDP(ctx, family, stale, nil)
 		deleted, err = deleted+n, errors.Join(err, failed)

@@ -31,7 +31,7 @@ type connection struct {
 	// counts is set if it is one of the open connections that count.
 	counts bool
 	// entry identifies it for deletion, unless it was there first.
-	entry conntrack.Entry
+	entry conntrack.Description
 }
 
 // waiting is a connection that had no answer when it began.
@@ -53,7 +53,7 @@ func (w *worker) handle(e *conntrack.TableEvent) {
 	case e.Kind == conntrack.Began:
 		w.begin(t, of, e)
 	case known == nil:
-	case e.Kind == conntrack.Changed && !e.Closes():
+	case e.Kind == conntrack.Changed && !e.Closed():
 		w.answered(t, of, known, e.At)
 	default: // it closes or is gone
 		w.end(t, of, known, e)
@@ -117,7 +117,7 @@ func (w *worker) begin(t *tracked, of conntrack.Tuple, e *conntrack.TableEvent) 
 	if !judges && !t.least {
 		return
 	}
-	c := &connection{at: e.Answerer, began: e.At, entry: e.Entry(), replied: !judges}
+	c := &connection{at: e.Answerer, began: e.At, entry: e.Identity, replied: !judges}
 	if !w.follow(t, of, c) || !judges {
 		return
 	}

@@ -256,7 +256,7 @@ func TestOutliers_SilentEndpointTrial(t *testing.T) {
 	w := newWorker(New(Config{
 		Observe: func(service.Key, *service.Observed) {},
 		Listen:  func(e Event) { told = append(told, e) },
-		Delete: func(_ context.Context, _ service.Family, entries []conntrack.Entry) error {
+		Delete: func(_ context.Context, _ service.Family, entries []conntrack.Description) error {
 			deleted += len(entries)
 			return nil
 		},

@@ -52,7 +52,7 @@ type Config struct {
 	// Pause is how long a suspect gets no connection at first; 0 for the default.
 	Pause time.Duration
 	// Delete deletes entries of the connection table.
-	Delete func(context.Context, service.Family, []conntrack.Entry) error
+	Delete func(context.Context, service.Family, []conntrack.Description) error
 	// Listen receives what was decided. It must not block.
 	Listen func(Event)
 	// Partly is told the first Service with more connections than are observed, and again once there was none.
@@ -397,7 +397,7 @@ func (w *worker) deleteUnanswered(ctx context.Context) {
 		if t == nil {
 			continue
 		}
-		var entries []conntrack.Entry
+		var entries []conntrack.Description
 		for of, c := range t.open {
 			if c.at == suspect.endpoint && !c.replied {
 				entries = append(entries, c.entry)

@@ -122,7 +122,7 @@ func TestTable_OneRecordPerConnection(t *testing.T) {
 			now := time.Unix(1000, 0)
 			for _, step := range c.steps {
 				now = now.Add(step.after)
-				e := conntrack.TableEvent{Kind: step.kind, Replied: step.replied, Key: web, At: now}
+				e := conntrack.TableEvent{Kind: step.kind, Connection: conntrack.Connection{Replied: step.replied}, Key: web, At: now}
 				e.Protocol, e.State, e.From, e.To, e.Answerer = 6, step.state, client, server, pod
 				if step.elsewhere {
 					e.Answerer = server
@@ -157,7 +157,7 @@ func TestTable_ManyConnections(t *testing.T) {
 	w := &watcher{Hub: h, table: newTable()}
 	began := func(n int, at time.Time) *conntrack.TableEvent {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(n >> 16), byte(n >> 8)}), uint16(n&255))
-		e := &conntrack.TableEvent{Replied: true, Key: web, At: at}
+		e := &conntrack.TableEvent{Connection: conntrack.Connection{Replied: true}, Key: web, At: at}
 		e.Protocol, e.From, e.To, e.Answerer = 6, from, server, pod
 		return e
 	}

@@ -79,12 +79,12 @@ func (w *watcher) handle(e *conntrack.TableEvent) {
 		if !t.remember(of, begun{start: e.At}, e.At) {
 			w.lost(e.At)
 		}
-	case e.Kind == conntrack.Changed && e.Closes() && !known.recorded:
+	case e.Kind == conntrack.Changed && e.Closed() && !known.recorded:
 		w.closed(e, known.start)
 		t.remember(of, begun{start: known.start, recorded: true}, e.At)
 	case e.Kind == conntrack.Ended:
 		// A connection that was closed before anyone listened has no record now.
-		if late := !is && e.Closes(); !known.recorded && !late {
+		if late := !is && e.Closed(); !known.recorded && !late {
 			w.closed(e, known.start)
 		}
 		if is {

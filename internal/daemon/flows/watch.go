@@ -161,7 +161,7 @@ func (w *watcher) run(ctx context.Context, heard *conntrack.Subscription, seen <
 func (w *watcher) hear(ctx context.Context, from *conntrack.Subscription) error {
 	events, lost, err := from.Take()
 	for i := range events {
-		if e := &events[i]; e.Kind == conntrack.Changed && e.Closes() && w.config.Accounting {
+		if e := &events[i]; e.Kind == conntrack.Changed && e.Closed() && w.config.Accounting {
 			from.Read(ctx, e)
 		}
 		w.handle(&events[i])

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack/account"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -69,7 +69,7 @@ type Inspection struct {
 	// Parts fill in what they know.
 	Parts []*part.Part
 	// Traffic watches the connection table; nil in userspace mode.
-	Traffic *conntrack.Traffic
+	Traffic *account.Traffic
 	// Leaving finds out who sends new connections to an endpoint.
 	Leaving *gone.Watch
 	// Usage remembers the traffic of the last minutes.

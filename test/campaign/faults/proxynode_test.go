@@ -17,7 +17,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/conntrack/cleaner"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -228,7 +228,7 @@ func (p *proxyNode) newProcess() *process {
 	}
 	config.Node.ClusterCIDRs[service.IPv4] = prefixes("10.244.0.0/16")[0]
 	config.Node.ClusterCIDRs[service.IPv6] = prefixes("fd00:10:244::/48")[0]
-	cleaner, err := conntrack.New(conntrack.Config{
+	cleaner, err := cleaner.New(cleaner.Config{
 		NodePorts: func(family service.Family) service.NodePortAddresses { return x.proxy.Facts().NodePorts[family] },
 		Inside:    p.network.node.Do,
 	})

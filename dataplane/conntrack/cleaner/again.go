@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cleaner
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// again decides when to look again at destinations with flows of clients that met no rule. Like doubts, it is pure.
+//
+// The answer to such a client may still be on its way when its flow is deleted. If it arrives before the client's next
+// packet, it begins a flow in the other direction, to which this packet belongs, so that no rule sees it, and it is
+// answered again. Each deletion is such a race. So a sweep deletes the flows of such answers for a moment, whenever they
+// begin (press). Looks follow at a short pause as long as they find any, and at growing pauses for answers with a long way.
+type again struct {
+	of map[destination]*revisit
+	// at is when the next look is due; zero for never.
+	at time.Time
+	// looking are the destinations whose look is not complete.
+	looking []destination
+}
+
+// revisit is one destination, and the Service that has it. Looks are those that were due.
+type revisit struct {
+	by    service.Key
+	at    time.Time
+	pause time.Duration
+	looks int
+}
+
+const (
+	// againMin is the pause after a look that found something. It doubles with each of the others.
+	againMin = 10 * time.Millisecond
+	// quickLooks is the number of looks after which the pause is againSlow, and looksMax bounds all: a program may keep its
+	// own flows untranslated.
+	quickLooks, looksMax = 20, 30
+	againSlow            = time.Second
+)
+
+// For pressRounds times pressPause, a sweep deletes the flows of answers as they begin; those to pressMax clients at most.
+// Others depend on looks.
+const (
+	pressRounds = 40
+	pressPause  = 500 * time.Microsecond
+	pressMax    = 8 * removeBatch
+)
+
+// press deletes the flows of answers for a moment.
+func (s *sweep) press(ctx context.Context) error {
+	for range pressRounds {
+		if len(s.pressed) == 0 || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(pressPause)
+		if _, err := s.kernel.Delete(s.pressed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due returns the destinations to look at now. They count as looked at with the next complete sweep.
+func (a *again) due(now time.Time) (due []destination) {
+	if a.at.IsZero() || now.Before(a.at) {
+		return nil
+	}
+	for d, r := range a.of {
+		if !r.at.IsZero() && !now.Before(r.at) {
+			r.at = time.Time{}
+			due = append(due, d)
+		}
+	}
+	a.looking = append(a.looking, due...)
+	a.schedule()
+	return due
+}
+
+// swept takes and clears the destinations at which a complete sweep has found such flows, each with its Service.
+func (a *again) swept(end time.Time, astray map[destination]service.Key) {
+	if len(a.looking)+len(astray) == 0 {
+		return
+	}
+	for _, d := range a.looking {
+		r := a.of[d]
+		r.looks++
+		_, found := astray[d]
+		if r.pause *= 2; !found && r.pause > againSlow || r.looks >= looksMax {
+			delete(astray, d)
+			delete(a.of, d)
+		}
+		r.at = end.Add(r.pause)
+	}
+	a.looking = a.looking[:0]
+	for d, by := range astray {
+		r := a.of[d]
+		if r == nil {
+			r = &revisit{}
+			a.of[d] = r
+		}
+		if r.by, r.pause = by, againMin; r.looks >= quickLooks {
+			r.pause = againSlow
+		}
+		r.at = end.Add(r.pause)
+	}
+	clear(astray)
+	a.schedule()
+}
+
+func (a *again) schedule() {
+	a.at = time.Time{}
+	for _, r := range a.of {
+		if !r.at.IsZero() && (a.at.IsZero() || r.at.Before(a.at)) {
+			a.at = r.at
+		}
+	}
+}
