@@ -29,15 +29,13 @@ func (s *server) cleanerPart() (*part.Part, error) {
 }
 
 // cleaned reports the removal of stale flows.
-func (s *server) cleaned(e cleaner.Event) {
-	s.answers.Metrics.Conntrack(e)
-	swept, ok := e.(cleaner.Swept)
+func (s *server) cleaned(swept cleaner.Swept) {
+	s.answers.Metrics.Conntrack(swept)
 	s.answers.Book.FlowsDeleted(swept.Services)
 	for i := range swept.Cut {
 		s.drainCut(swept.Family, &swept.Cut[i])
 	}
 	switch {
-	case !ok:
 	case swept.Err != nil:
 		warnIfNew := zap.DebugLevel
 		if tell, _ := s.host.Repeated.Failed("flows" + swept.Family.String()); tell {

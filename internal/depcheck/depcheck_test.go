@@ -69,7 +69,7 @@ var layers = []layer{
 	{pkg: "test/netnstest", may: []string{"internal/host/netns", "test/testenv"}, why: "namespaces that end with a test", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service", "internal/sleep"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "dataplane/conntrack", may: []string{"dataplane/traffic", "internal/netlink", "service"}, why: "the kernel's connection table, entry by entry; it knows what a Service's frontend is, and no Services"},
-	{pkg: "dataplane/conntrack/cleaner", may: []string{"dataplane/conntrack", "mailbox", "internal/host/hostaddress", "service"}, why: "an observer of applied rules; it knows no backend"},
+	{pkg: "dataplane/conntrack/cleaner", may: []string{"dataplane/conntrack", "internal/host/hostaddress", "service"}, why: "an observer of applied rules; it knows no backend"},
 	{pkg: "dataplane/conntrack/account", may: []string{"dataplane/conntrack", "dataplane/traffic", "service"}, why: "sums of readings of the connection table; it knows no backend, and deletes nothing"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "internal/sleep", "supervisor", "dataplane", "service", "source"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/state", may: []string{"service"}, why: "plain types, for those who fill and those who show them"},

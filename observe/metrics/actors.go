@@ -87,11 +87,7 @@ func (m *Metrics) Source(e source.Shadowed) {
 
 // Conntrack counts one clean-up of stale flows. As in kube-proxy, one that failed is no sample of
 // how long it takes. What it deleted before it failed counts.
-func (m *Metrics) Conntrack(event cleaner.Event) {
-	e, ok := event.(cleaner.Swept)
-	if !ok {
-		return
-	}
+func (m *Metrics) Conntrack(e cleaner.Swept) {
 	family := e.Family.String()
 	m.actors.flowsSeen.WithLabelValues(family).Add(float64(e.Flows))
 	m.kube.conntrackDeleted.WithLabelValues(family).Add(float64(e.Deleted))

@@ -331,13 +331,13 @@ var hostile = []mutation{
 	{
 		name:      "answers of strangers keep their flows",
 		sentence:  "A client that met no rule reaches its Service after a repair, although another host answered it.",
-		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "if f.Translated() {\n\t\treturn by, false, false, nil", "if f != nil {\n\t\treturn by, false, false, nil"),
+		edits:     edit("dataplane/conntrack/cleaner/judge.go", "if f.Translated() {\n\t\treturn nil, false", "if f != nil {\n\t\treturn nil, false"),
 		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestKernelCleaner_ConnectionsWithoutRules")},
 	},
 	{
 		name:      "late answers of strangers keep their flows",
 		sentence:  "A client whose packets met no rule reaches its Service, although the answer of another host arrives after the repair.",
-		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "return by, found, found, nil", "return by, false, false, nil"),
+		edits:     edit("dataplane/conntrack/cleaner/judge.go", "return h, true", "return nil, false"),
 		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestKernelCleaner_AnswersArriveAfterSweep|TestKernelCleaner_ServiceAddedUnderTraffic")},
 	},
 	{

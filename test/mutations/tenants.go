@@ -116,8 +116,26 @@ var tenants = []mutation{
 	{
 		name:      "a drain cuts connections of another Service",
 		sentence:  "A drain of a node port leaves alone connections to another Service at the same address and port.",
-		edits:     edit("dataplane/conntrack/cleaner/sweep.go", " && s.table.claims[to] == 0 && (s.owned == nil || !s.owned(to))", ""),
+		edits:     edit("dataplane/conntrack/cleaner/judge.go", " && s.table.owner(to) == nil && (s.owned == nil || !s.owned(to))", ""),
 		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestDrains_NodePortCutsNoOtherService")}, short: true,
+	},
+	{
+		name:      "a submitted endpoint drains too early",
+		sentence:  "The drain deadline of an endpoint begins with the first view that lacks it.",
+		edits:     edit("dataplane/conntrack/cleaner/drains.go", " && !next.leads(old.portID, e)", ""),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestDrains_SubmittedEndpoint")}, short: true,
+	},
+	{
+		name:      "an endpoint of an overtaken view never leaves",
+		sentence:  "Connections to an endpoint that only a submitted view had are cut at the drain deadline.",
+		edits:     edit("dataplane/conntrack/cleaner/drains.go", "	s.follow(former.coming, h.coming, now)\n", ""),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestDrains_SubmittedEndpoint")}, short: true,
+	},
+	{
+		name:      "what a failed sweep has not done is forgotten",
+		sentence:  "A stale flow is deleted even if a sweep fails.",
+		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "	s.table.todo.restore(s.todo)\n", ""),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestSweep_FailureStaysPending")}, short: true,
 	},
 	{
 		name:      "the listener outlives its subscribers",

@@ -49,7 +49,7 @@ var whole = []mutation{
 	{
 		name:      "stale flows kept",
 		sentence:  "UDP flows to endpoints that are gone are deleted.",
-		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "return by, stale && !s.expected.lead(f)", "return by, stale && !s.expected.lead(f) && f == nil"),
+		edits:     edit("dataplane/conntrack/cleaner/judge.go", "if stale && !s.table.expects(f) {", "if stale && !s.table.expects(f) && f == nil {"),
 		campaigns: inBoth("S-CIP-08", "S-CT-01"), short: true,
 	},
 	{

@@ -48,6 +48,18 @@ const (
 	pressMax    = 8 * removeBatch
 )
 
+// stray takes note of a flow of a client that met no rule, or of answers to one.
+func (s *sweep) stray(f *flow, why *blame) {
+	for _, d := range [...]destination{f.Destination(), f.Source()} {
+		if d.Port != 0 && s.table.owner(d) != nil {
+			s.astray[d] = why.by
+		}
+	}
+	if answers := f.Description.Answers(why.reversed); answers != nil && len(s.pressed) < pressMax {
+		s.pressed = append(s.pressed, answers)
+	}
+}
+
 // press deletes the flows of answers for a moment.
 func (s *sweep) press(ctx context.Context) error {
 	for range pressRounds {

@@ -52,17 +52,19 @@ func TestSweep_FlowsBegunByAnswer(t *testing.T) {
 				tt.change(&view.Ports[service.IPv4][0], &f)
 			}
 			table := newTable()
-			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+			table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 			host := newFake()
 			host.host = []netip.Addr{at(onNode).Addr(), at("192.0.2.77:53").Addr()}
 			host.held[name] = f
-			if _, err := swept(t, table, host); err != nil {
+			astray := map[destination]service.Key{}
+			s := newSweep(table, host, service.IPv4, service.NodePortAddresses{All: true}, astray)
+			if err := s.run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if got := len(host.names()) == 0; got != tt.deleted {
 				t.Errorf("%v, %s: deleted %t, want %t", protocol, name, got, tt.deleted)
 			}
-			if strays := len(table.astray) > 0; strays != tt.deleted {
+			if strays := len(astray) > 0; strays != tt.deleted {
 				t.Errorf("%v, %s: looked at again: %t", protocol, name, strays)
 			}
 		}
@@ -71,7 +73,7 @@ func TestSweep_FlowsBegunByAnswer(t *testing.T) {
 
 // TestAgain: looks for flows that began with an answer continue, with growing pauses, until they find no more.
 func TestAgain(t *testing.T) {
-	d, by := udpTo(at(clusterIP)), named("dns")
+	d, by := to(clusterIP), named("dns")
 	looks := func(found int) (at []int) {
 		a := again{of: map[destination]*revisit{}}
 		start := time.Unix(1, 0)

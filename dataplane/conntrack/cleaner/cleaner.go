@@ -16,8 +16,8 @@
 // judges each as it arrives, and deletes the stale ones. It forgets a view only when a
 // sweep has dealt with it.
 //
-//	Programmed ──► mailbox ──► family cleaner ──► sweep ──► kernel
-//	       picture              owns table and pace
+//	actors ──► table of the family ◄──► sweep ◄──► kernel
+//	  pictures                       at a pace
 //
 // docs/adr/0008-conntrack.md says what is stale and why, and where that differs from
 // kube-proxy.
@@ -46,7 +46,7 @@ type Config struct {
 	// a negative value does not wait.
 	Gather time.Duration
 	// Listen receives what happens, from one goroutine per family. It must not block.
-	Listen func(Event)
+	Listen func(Swept)
 	// Drains says to cut connections to endpoints that have left Services with a drain deadline (service.View.Drain).
 	Drains bool
 	// Inside runs a function on a thread in the network namespace to work in.
@@ -61,7 +61,7 @@ func (c Config) withDefaults() Config {
 		c.Gather = gatherDefault
 	}
 	if c.Listen == nil {
-		c.Listen = func(Event) {}
+		c.Listen = func(Swept) {}
 	}
 	if c.Inside == nil {
 		c.Inside = func(f func() error) error { return f() }
@@ -92,38 +92,27 @@ func New(config Config) (*Cleaner, error) {
 // Submitted records that the kernel may serve a Service of one family as the view says
 // from now on. It does not block.
 func (c *Cleaner) Submitted(ctx context.Context, family service.Family, view service.View) {
-	if p := c.picture(ctx, family, &view); ctx.Err() == nil {
-		c.families[family].expected.put(view.Key, p.ports)
-		c.families[family].expected.putDrain(view.Key, p.drain, false)
-	}
-}
-
-func (c *Cleaner) picture(ctx context.Context, family service.Family, view *service.View) flowPicture {
-	p := newPicture(ctx, family, view)
-	if c.drains {
-		p.drain = newDrainPicture(ctx, family, view)
-	}
-	return p
+	c.put(ctx, family, &view, false)
 }
 
 // Programmed records that the kernel serves a Service of one family as the view says. It
-// does not block. A later view of the Service replaces one that waits. A view without
-// ports of the family means that the Service is no longer served.
+// does not block. A view without ports of the family means that the Service is no longer served.
 func (c *Cleaner) Programmed(ctx context.Context, family service.Family, view service.View) {
-	p := c.picture(ctx, family, &view)
-	if ctx.Err() != nil {
-		return // the actor's replacement reports the view
+	c.put(ctx, family, &view, true)
+}
+
+func (c *Cleaner) put(ctx context.Context, family service.Family, view *service.View, applied bool) {
+	if p := newPicture(ctx, family, view, c.drains); ctx.Err() == nil { // otherwise the actor's replacement reports the view
+		c.families[family].put(view.Key, p, applied)
 	}
-	c.families[family].expected.put(view.Key, p.ports) // a view that changes no rule was not submitted
-	p.drain = c.families[family].expected.putDrain(view.Key, p.drain, true)
-	c.families[family].inbox.Post(view.Key, p)
 }
 
 // Repaired records that rules of a family were missing or wrong and are applied again. It
 // makes the next sweep and some after it judge the flows of all frontends: a client that sent
 // meanwhile is not translated, and would stay so as long as it goes on sending. It does not block.
 func (c *Cleaner) Repaired(family service.Family) {
-	c.families[family].inbox.Post(service.Node, flowPicture{repaired: true})
+	c.families[family].repaired.Store(true)
+	c.families[family].call()
 }
 
 // Run works until the context ends, and then returns nil. It reports what fails to the
@@ -140,15 +129,11 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	return nil
 }
 
-// Event is something that happened: a Swept.
-type Event interface{ event() }
-
 // Swept is the result of one pass over the kernel's flows.
 type Swept struct {
 	Family service.Family
-	// Frontends counts the frontends to clean, UDP for stale flows and all for unanswered
-	// ones and for drain deadlines, and Flows the flows that the kernel listed.
-	Frontends, Flows int
+	// Flows counts the flows that the kernel listed.
+	Flows int
 	// Deleted counts the deleted flows, and Services those that each Service's change
 	// made stale. Services is nil if nothing was deleted.
 	Deleted  int
@@ -162,8 +147,6 @@ type Swept struct {
 	// Failures counts the sweeps that failed since the last success, including this one.
 	Failures int
 }
-
-func (Swept) event() {}
 
 // Cut says which connections of a Service were ended because their endpoints had left.
 type Cut struct {

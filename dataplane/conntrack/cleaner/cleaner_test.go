@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -35,10 +36,10 @@ func inHouse(t *testing.T, test func(*house)) {
 		cleaner, err := New(Config{
 			NodePorts: func(service.Family) service.NodePortAddresses { return service.NodePortAddresses{All: true} },
 			Drains:    true,
-			Listen: func(e Event) {
+			Listen: func(e Swept) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
-				h.events = append(h.events, e.(Swept))
+				h.events = append(h.events, e)
 			},
 		})
 		if err != nil {
@@ -252,8 +253,9 @@ func TestCleaner_StopIsNoFailure(t *testing.T) {
 			t.Errorf("said: %+v", events)
 		}
 		h.tell(endpointA)
-		if waiting := h.families[service.IPv4].inbox.Len(); waiting > 0 {
-			t.Errorf("%d pictures wait", waiting)
+		h.Programmed(context.Background(), service.IPv4, viewOf("late", clusterIP, endpointA))
+		if held := h.families[service.IPv4].table.services; held[named("late")] != nil {
+			t.Errorf("stored: %v", held)
 		}
 	})
 }
@@ -313,4 +315,58 @@ func TestCleaner_FlowsAfterRepair(t *testing.T) {
 			h.expectFlows(fmt.Sprintf("%v after a repair", late))
 		}
 	})
+}
+
+// TestCleaner_FirstSweepKeepsServedFlows: the first sweep of a process keeps each flow to a serving endpoint, answered or
+// not, for each kind of frontend. It deletes the flow to an endpoint that was removed while no process ran, because the
+// client would stay with this endpoint.
+func TestCleaner_FirstSweepKeepsServedFlows(t *testing.T) {
+	places := service.PerFamily[struct{ clusterIP, external, node, serving, left string }]{
+		{clusterIP, external, "192.0.2.1:30053", endpointA, endpointB},
+		{"[fd96::10]:53", "[2001:db8:7::7]:53", "[2001:db8:1::1]:30053", "[fd10::2]:5353", "[fd10::3]:5353"},
+	}
+	for name, starts := range map[string]func(*house, service.Family, service.View){
+		"applied": func(h *house, f service.Family, v service.View) {
+			h.Programmed(context.Background(), f, v)
+		},
+		"submitted, then applied": func(h *house, f service.Family, v service.View) {
+			h.Submitted(context.Background(), f, v)
+			h.Programmed(context.Background(), f, v)
+		},
+		"with a repair": func(h *house, f service.Family, v service.View) {
+			h.Programmed(context.Background(), f, v)
+			h.Repaired(f)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, func(h *house) {
+				for family, at := range places {
+					f := h.kernels[family]
+					f.host = []netip.Addr{netip.MustParseAddrPort(at.node).Addr()}
+					for _, to := range []string{at.clusterIP, at.external, at.node} {
+						for _, replied := range []bool{false, true} {
+							for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
+								one := *flowOf(fmt.Sprint(protocol, to, replied), protocol.Number(), to, at.serving)
+								one.From, one.Replied = netip.MustParseAddrPort("192.0.2.9:4000"), replied
+								f.held[string(one.Description)] = one
+							}
+						}
+					}
+					f.add("left", at.clusterIP, at.left)
+					view := viewOf("dns", at.clusterIP, at.serving)
+					udp := &view.Ports[family][0]
+					udp.NodePort, udp.ExternalIPs = 30053, []netip.Addr{netip.MustParseAddrPort(at.external).Addr()}
+					tcp := *udp
+					tcp.Protocol, tcp.Cluster, tcp.Serving = service.TCP, udp.Serving, nil
+					view.Ports[family] = append(view.Ports[family], tcp)
+					before := f.names()
+					starts(h, service.Family(family), view)
+					h.settle()
+					if left := f.names(); !slices.Equal(left, slices.DeleteFunc(before, func(n string) bool { return n == "left" })) {
+						t.Errorf("%v: of %v there are left %v", service.Family(family), before, left)
+					}
+				}
+			})
+		})
+	}
 }

@@ -15,24 +15,15 @@ import (
 // leaversMax bounds the endpoints of one Service that have left and whose deadline has not passed.
 const leaversMax = 1000
 
-// drains decides which connections are cut because their endpoint has left a Service with a drain deadline. It is
-// pure and belongs to one table. Services without a deadline are not in it.
-//
-// The deadline of an endpoint begins with the view that lacks it. Then a look at the flows of the Service port
-// finds those to cut. The same look finds flows to endpoints that no view had, and their deadline begins: the
-// process may have started after they left. So the first view of a Service makes a look, too.
-type drains struct {
-	services map[service.Key]*draining
-	// looks are the destinations whose flows the next sweep examines, and busy the Services that have some.
-	looks map[destination]look
-	busy  map[*draining]bool
-	queue drainQueue
-}
+// A Service may have a drain deadline. Connections of all protocols to an endpoint that has left it are cut at the deadline,
+// which begins with the view that lacks the endpoint. Then a look at the flows of the Service's port finds those to cut. The
+// same look finds flows to endpoints that no view had, and their deadline begins: the process may have started after they
+// left. So the first view of a Service makes a look, too. Services without a deadline have no state here.
 
 // draining is a Service with a drain deadline. Its leavers are endpoints that have left.
 type draining struct {
 	key     service.Key
-	picture *drainPicture
+	picture *picture
 	leavers map[leaverKey]*leaver
 	// at is the next deadline, and place that of the Service in the queue; negative without a deadline.
 	at    time.Time
@@ -40,7 +31,7 @@ type draining struct {
 }
 
 type leaverKey struct {
-	drainID
+	portID
 	endpoint netip.AddrPort
 }
 
@@ -55,55 +46,48 @@ type leaver struct {
 // look asks for the flows to a destination of a port. The Service may have changed since.
 type look struct {
 	of   *draining
-	port drainID
+	port portID
 }
 
-func newDrains() *drains {
-	return &drains{services: map[service.Key]*draining{}, looks: map[destination]look{}, busy: map[*draining]bool{}}
-}
-
-// put stores what a Service is now. The picture is nil if it has no deadline or is gone: then nothing is cut.
-func (d *drains) put(key service.Key, p *drainPicture, now time.Time) {
-	s := d.services[key]
+// drain stores what a Service is now. Without a deadline, nothing is cut. Endpoints of a view that was submitted and then
+// overtaken may have got connections, so they have left as well.
+func (t *table) drain(h, former *holding, now time.Time) {
+	s := h.drain
 	switch {
-	case s == nil && p == nil:
+	case s == nil && !h.applied.drains:
 		return
-	case p == nil:
-		s.picture, s.leavers = &drainPicture{}, nil
-		delete(d.services, key)
-		d.schedule(s)
+	case !h.applied.drains:
+		s.picture, s.leavers, h.drain = &picture{}, nil, nil
+		t.schedule(s)
 		return
 	case s == nil:
-		s = &draining{key: key, picture: &drainPicture{}, leavers: map[leaverKey]*leaver{}, place: -1}
-		d.services[key] = s
+		s = &draining{key: h.key, picture: &picture{}, leavers: map[leaverKey]*leaver{}, place: -1}
+		h.drain = s
 	}
-	former := s.picture
-	s.picture = p
-	s.follow(former, now)
-	for i := range p.ports {
-		if id := p.ports[i].drainID; p.unknown || former.port(id) == nil {
-			d.look(s, id)
-		}
-	}
-	d.bound(s)
-	d.schedule(s)
+	before := s.picture
+	s.picture = h.applied
+	s.follow(before, h.coming, now)
+	s.follow(former.coming, h.coming, now)
+	t.look(s, func(id portID) bool { return before.port(id) == nil })
+	t.bound(s)
+	t.schedule(s)
 }
 
-// follow forgets the leavers that are back or whose port is gone, and adds those that have left.
-func (s *draining) follow(former *drainPicture, now time.Time) {
+// follow forgets the leavers that are back or whose port is gone, and adds those that have left, unless the next view has
+// them.
+func (s *draining) follow(former, next *picture, now time.Time) {
 	for k := range s.leavers {
-		if port := s.picture.port(k.drainID); port == nil || holds(port.targets, k.endpoint) {
+		if s.picture.port(k.portID) == nil || s.picture.leads(k.portID, k.endpoint) {
 			delete(s.leavers, k)
 		}
 	}
-	for i := range former.ports {
-		old := &former.ports[i]
-		port := s.picture.port(old.drainID)
-		if port == nil {
+	for _, old := range former.ports {
+		if s.picture.port(old.portID) == nil {
 			continue
 		}
 		for _, e := range old.targets {
-			if k := (leaverKey{old.drainID, e}); !holds(port.targets, e) && s.leavers[k] == nil {
+			k := leaverKey{old.portID, e}
+			if s.leavers[k] == nil && !s.picture.leads(old.portID, e) && !next.leads(old.portID, e) {
 				s.leavers[k] = &leaver{since: now}
 			}
 		}
@@ -112,7 +96,7 @@ func (s *draining) follow(former *drainPicture, now time.Time) {
 
 // bound makes the oldest leavers due if there are too many. If sweeps fail for long, it forgets some: a later look
 // finds them again.
-func (d *drains) bound(s *draining) {
+func (t *table) bound(s *draining) {
 	if len(s.leavers) <= leaversMax {
 		return
 	}
@@ -121,58 +105,57 @@ func (d *drains) bound(s *draining) {
 		oldest = append(oldest, k)
 	}
 	slices.SortFunc(oldest, func(a, b leaverKey) int {
-		return cmp.Or(s.leavers[a].since.Compare(s.leavers[b].since), a.endpoint.Compare(b.endpoint), a.compare(b.drainID))
+		return cmp.Or(s.leavers[a].since.Compare(s.leavers[b].since), a.endpoint.Compare(b.endpoint), a.compare(b.portID))
 	})
+	due := map[portID]bool{}
 	for i, k := range oldest[:len(oldest)-leaversMax] {
 		l := s.leavers[k]
 		l.due, l.crowded = true, l.crowded || !l.due
-		d.look(s, k.drainID)
+		due[k.portID] = true
 		if i < len(oldest)-2*leaversMax {
 			delete(s.leavers, k)
 		}
 	}
+	t.look(s, func(id portID) bool { return due[id] })
 }
 
-// look makes the next sweep examine the flows of a port.
-func (d *drains) look(s *draining, id drainID) {
-	port := s.picture.port(id)
-	if port == nil {
-		return
+// look makes the next sweep examine the flows of some ports.
+func (t *table) look(s *draining, which func(portID) bool) {
+	for i := range s.picture.openings {
+		if o := &s.picture.openings[i]; o.port != nil && which(o.port.portID) {
+			t.todo.looks[o.destination] = look{s, o.port.portID}
+			t.todo.fresh = true
+			t.busy[s] = true
+		}
 	}
-	for _, to := range port.destinations {
-		d.looks[to] = look{s, id}
-		d.busy[s] = true
-	}
-}
-
-func (d *drains) looking(s *draining, port *drainPort) bool {
-	return slices.ContainsFunc(port.destinations, func(to destination) bool { return d.looks[to].of == s })
 }
 
 // due makes leavers due whose deadline has passed.
-func (d *drains) due(now time.Time) {
-	for len(d.queue) > 0 && !now.Before(d.queue[0].at) {
-		s := d.queue[0]
+func (t *table) due(now time.Time) {
+	for len(t.queue) > 0 && !now.Before(t.queue[0].at) {
+		s, due := t.queue[0], map[portID]bool{}
 		for k, l := range s.leavers {
 			if !l.due && !now.Before(l.since.Add(s.picture.after)) {
-				l.due = true
-				d.look(s, k.drainID)
+				l.due, due[k.portID] = true, true
 			}
 		}
-		d.schedule(s)
+		t.look(s, func(id portID) bool { return due[id] })
+		t.schedule(s)
 	}
 }
 
 // next returns the next deadline; zero without one.
-func (d *drains) next() time.Time {
-	if len(d.queue) == 0 {
+func (t *table) next() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == 0 {
 		return time.Time{}
 	}
-	return d.queue[0].at
+	return t.queue[0].at
 }
 
 // schedule puts a Service where it belongs in the queue.
-func (d *drains) schedule(s *draining) {
+func (t *table) schedule(s *draining) {
 	s.at = time.Time{}
 	for _, l := range s.leavers {
 		if at := l.since.Add(s.picture.after); !l.due && (s.at.IsZero() || at.Before(s.at)) {
@@ -181,65 +164,68 @@ func (d *drains) schedule(s *draining) {
 	}
 	switch {
 	case s.at.IsZero() && s.place >= 0:
-		heap.Remove(&d.queue, s.place)
+		heap.Remove(&t.queue, s.place)
 	case s.at.IsZero():
 	case s.place < 0:
-		heap.Push(&d.queue, s)
+		heap.Push(&t.queue, s)
 	default:
-		heap.Fix(&d.queue, s.place)
+		heap.Fix(&t.queue, s.place)
 	}
 }
 
-// judge returns the leaver to which a flow leads if the flow is to be cut, and its Service. The deadline of an
-// endpoint that no view had begins. nodePort reports whether a flow to a destination asks for a node port.
+// drained returns the leaver to which a flow leads if the flow is to be cut, and its Service. The deadline of an endpoint
+// that no view had begins.
 //
 // A TCP connection that has ended is in the kernel's table for a while. It is left to the kernel.
-func (d *drains) judge(f *flow, nodePort func(destination) bool, now time.Time) (look, *leaver) {
-	if len(d.looks) == 0 || !f.Translated() {
-		return look{}, nil
+func (s *sweep) drained(f *flow) (by service.Key, l *leaver) {
+	if len(s.todo.looks) == 0 || !f.Translated() {
+		return by, nil
 	}
 	to := f.Destination()
-	l, found := d.looks[to]
-	if !found && nodePort(to) {
-		l, found = d.looks[destination{Port: to.Port, Protocol: to.Protocol}]
+	look, found := s.todo.looks[to]
+	if !found && s.nodePort(to) {
+		look, found = s.todo.looks[nodePort(to.Port, to.Protocol)]
 	}
 	if !found {
-		return look{}, nil
+		return by, nil
 	}
-	port := l.of.picture.port(l.port)
-	if port == nil || holds(port.targets, f.Answerer) || f.Closed() {
-		return look{}, nil
+	of := look.of.picture
+	if of.port(look.port) == nil || of.leads(look.port, f.Answerer) || f.Closed() {
+		return by, nil
 	}
-	k := leaverKey{l.port, f.Answerer}
-	switch known := l.of.leavers[k]; {
+	if h := s.table.services[look.of.key]; h != nil && h.coming.leads(look.port, f.Answerer) {
+		return by, nil
+	}
+	k := leaverKey{look.port, f.Answerer}
+	switch known := look.of.leavers[k]; {
 	case known != nil && known.due:
-		return l, known
-	case known == nil && len(l.of.leavers) < leaversMax:
-		l.of.leavers[k] = &leaver{since: now}
+		return look.of.key, known
+	case known == nil && len(look.of.leavers) < leaversMax:
+		look.of.leavers[k] = &leaver{since: s.began}
 	}
-	return look{}, nil
+	return by, nil
 }
 
 // finish takes note of what a sweep has looked at, and returns what it has cut.
-func (d *drains) finish() (all []Cut) {
-	for s := range d.busy {
-		cut := Cut{Service: s.key, Deadline: s.picture.after}
-		left := map[drainID]bool{}
-		for i := range s.picture.ports {
-			if port := &s.picture.ports[i]; d.looking(s, port) {
-				left[port.drainID] = true
+func (t *table) finish() (all []Cut) {
+	for s := range t.busy {
+		left := map[portID]bool{}
+		for i := range s.picture.openings {
+			if o := &s.picture.openings[i]; o.port != nil && t.todo.looks[o.destination].of == s {
+				left[o.port.portID] = true
 			}
 		}
+		cut := Cut{Service: s.key, Deadline: s.picture.after}
 		for k, l := range s.leavers {
-			if l.due && !left[k.drainID] {
+			if l.due && !left[k.portID] {
 				cut.add(k.endpoint, l)
 				delete(s.leavers, k)
 			}
 		}
 		if len(left) == 0 {
-			delete(d.busy, s)
+			delete(t.busy, s)
 		}
-		d.schedule(s) // the look may have found leavers
+		t.schedule(s) // the look may have found leavers
 		if cut.Connections > 0 {
 			slices.SortFunc(cut.Endpoints, netip.AddrPort.Compare)
 			all = append(all, cut)

@@ -148,11 +148,32 @@ func TestDrains_UnknownEndpoints(t *testing.T) {
 		h.Submitted(context.Background(), service.IPv4, webView(time.Minute, "10.1.0.4:8080"))
 		h.web(time.Minute, "10.1.0.4:8080")
 		time.Sleep(time.Second)
-		if synctest.Wait(); f.listed() != listings+2 {
-			t.Errorf("listed %d times, want once for each of two frontends", f.listed()-listings)
+		if synctest.Wait(); f.listed() != listings {
+			t.Errorf("listed %d times before the deadline", f.listed()-listings)
 		}
 		time.Sleep(2 * time.Minute)
 		h.expectCuts("submitted and overtaken", "ns1/web: 1 to [10.1.0.5:8080], 0 early")
+	})
+}
+
+// TestDrains_SubmittedEndpoint: the deadline of an endpoint that only views without a write had begins with the first view
+// that lacks it.
+func TestDrains_SubmittedEndpoint(t *testing.T) {
+	inHouse(t, func(h *house) {
+		submit := func(endpoints ...string) {
+			h.Submitted(context.Background(), service.IPv4, webView(time.Minute, endpoints...))
+			time.Sleep(30 * time.Second)
+		}
+		h.web(time.Minute, "10.1.0.1:8080")
+		h.kernels[service.IPv4].connect("2", shopIP, "10.1.0.2:8080")
+		submit("10.1.0.1:8080", "10.1.0.2:8080")
+		submit("10.1.0.2:8080", "10.1.0.3:8080")
+		submit("10.1.0.1:8080")
+		h.web(time.Minute, "10.1.0.1:8080")
+		time.Sleep(29 * time.Second)
+		h.expectCuts("before the deadline")
+		time.Sleep(2 * time.Second)
+		h.expectCuts("after the deadline", "ns1/web: 1 to [10.1.0.2:8080], 0 early")
 	})
 }
 
@@ -169,7 +190,8 @@ func TestDrains_ForgetState(t *testing.T) {
 			h.Programmed(context.Background(), service.IPv4, then)
 			h.settle()
 			k := h.families[service.IPv4]
-			if d := k.table.drains; len(d.services)+len(d.looks)+len(d.busy)+len(d.queue)+len(k.expected.drains) > 0 {
+			h := k.table.services[named("web")]
+			if d := k.table; len(d.todo.looks)+len(d.busy)+len(d.queue) > 0 || h != nil && (h.drain != nil || len(h.coming.ports) > 0) {
 				t.Errorf("remembered: %+v", d)
 			}
 		}

@@ -5,6 +5,7 @@ package cleaner
 import (
 	"context"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,19 +54,20 @@ func TestCleaner_LastSubmissionKeepsNoFlows(t *testing.T) {
 }
 
 func TestExpectations(t *testing.T) {
-	e := newExpectations()
+	table := newTable()
 	leads := func(destination string) bool {
-		return e.lead(flowOf("", unix.IPPROTO_UDP, destination, endpointA))
+		return table.expects(flowOf("", unix.IPPROTO_UDP, destination, endpointA))
 	}
-	ports := []port{pictured([]string{clusterIP, ":30053"}, []string{endpointA}).ports[0]}
-	e.put(named("dns"), ports)
-	e.put(named("other"), ports)
-	e.put(named("dns"), nil)
-	if !leads(clusterIP) || !leads(onNode) || leads(external) {
+	submit := func(name string, p *picture) { table.put(named(name), p, false, time.Now()) }
+	picture := pictured([]string{clusterIP, ":30053"}, []string{endpointA})
+	submit("dns", picture)
+	submit("other", picture)
+	submit("dns", pictured(nil, nil))
+	if !leads(clusterIP) || !leads(onNode) || leads(external) || table.owner(to(clusterIP)) != nil || table.todo.waits() {
 		t.Error("want the frontends of the other Service, and no more")
 	}
-	e.put(named("other"), nil)
-	if leads(clusterIP) || len(e.frontends) > 0 || len(e.services) > 0 {
-		t.Errorf("something is left of removed Services: %v", e.frontends)
+	submit("other", pictured(nil, nil))
+	if leads(clusterIP) || len(table.claims) > 0 || len(table.services) > 0 {
+		t.Errorf("something is left of removed Services: %v", table.claims)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -122,7 +123,7 @@ func (f *fake) Close() error { return nil }
 // at reads an address and port; ":53" is a node port.
 func at(text string) netip.AddrPort {
 	if text[0] == ':' {
-		return nodePort(netip.MustParseAddrPort("0.0.0.0" + text).Port())
+		return netip.AddrPortFrom(netip.Addr{}, netip.MustParseAddrPort("0.0.0.0"+text).Port())
 	}
 	return netip.MustParseAddrPort(text)
 }
@@ -135,11 +136,37 @@ func ats(texts ...string) []netip.AddrPort {
 	return all
 }
 
+// to is a destination of UDP.
+func to(text string) destination {
+	a := at(text)
+	return destination{Addr: a.Addr(), Port: a.Port(), Protocol: unix.IPPROTO_UDP}
+}
+
 // pictured is a picture of one port.
-func pictured(frontends, serving []string) flowPicture {
-	sorted := ats(serving...)
-	slices.SortFunc(sorted, netip.AddrPort.Compare)
-	return flowPicture{ports: []port{{frontends: ats(frontends...), serving: sorted}}}
+func pictured(frontends, serving []string) *picture {
+	at := &port{portID: portID{protocol: unix.IPPROTO_UDP}, serving: ats(serving...)}
+	slices.SortFunc(at.serving, netip.AddrPort.Compare)
+	p := &picture{ports: []*port{at}}
+	for _, f := range frontends {
+		p.openings = append(p.openings, opening{destination: to(f), port: at})
+	}
+	p.sort()
+	return p
+}
+
+// apply stores an applied picture.
+func (t *table) apply(key service.Key, p *picture) { t.put(key, p, true, time.Now()) }
+
+// tell is apply, for tests of UDP flows alone.
+func (t *table) tell(key service.Key, p *picture) {
+	t.apply(key, p)
+	clear(t.todo.checks)
+}
+
+// judge reports whether a UDP flow is stale, where node ports answer on the host of the tests.
+func (t *table) judge(f *flow) (by service.Key, stale bool) {
+	s := &sweep{table: t, todo: t.todo, answering: service.NodePortAddresses{All: true}, host: map[netip.Addr]bool{at(onNode).Addr(): true}}
+	return s.outdated(f)
 }
 
 func named(name string) service.Key { return service.Key{Namespace: "ns1", Name: name} }

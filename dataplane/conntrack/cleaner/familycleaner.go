@@ -8,46 +8,63 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
-	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// familyCleaner keeps the flows of one family clean. Its goroutine owns the table and the pace.
-// Only the inbox and what is expected are shared.
+// familyCleaner keeps the flows of one family clean. Its goroutine owns everything but the table, which actors change.
 type familyCleaner struct {
 	family service.Family
 	config Config
 	open   func() kernel
-	// inbox holds at most one picture per Service. It needs no separate capacity: the
-	// number of actors bounds the number of Services.
-	inbox    *mailbox.Mailbox[service.Key, flowPicture]
-	expected *expectations
-	table    *table
+	table  *table
+	// wake has a value when there is something to do, and repaired is set if rules were missing.
+	wake     chan struct{}
+	repaired atomic.Bool
 	pace     pace
 	doubts   doubts
 	again    again
-	// quiet is set while nothing waits but another look, which is not worth a report if it finds nothing.
-	quiet bool
+	// astray are the destinations at which flows of clients that met no rule were found since the last complete sweep, each
+	// with its Service.
+	astray map[destination]service.Key
 }
 
 func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
 	return &familyCleaner{
 		family: family, config: config,
-		open:     func() kernel { return node{&conntrack.Kernel{Family: family, Inside: config.Inside}} },
-		inbox:    mailbox.New[service.Key](math.MaxInt, newer),
-		expected: newExpectations(),
-		table:    newTable(),
-		pace:     pace{gather: config.Gather},
-		again:    again{of: map[destination]*revisit{}},
+		open:   func() kernel { return node{&conntrack.Kernel{Family: family, Inside: config.Inside}} },
+		table:  newTable(),
+		wake:   make(chan struct{}, 1),
+		pace:   pace{gather: config.Gather},
+		again:  again{of: map[destination]*revisit{}},
+		astray: map[destination]service.Key{},
 	}
 }
 
-// run works until the context ends.
+// put stores a view of a Service. The kernel may follow it from now on, or does so if it is applied.
+func (k *familyCleaner) put(key service.Key, p *picture, applied bool) {
+	k.table.mu.Lock()
+	k.table.put(key, p, applied, time.Now())
+	k.table.mu.Unlock()
+	if applied {
+		k.call()
+	}
+}
+
+// call wakes the goroutine.
+func (k *familyCleaner) call() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run works until the context ends. Later views are discarded.
 func (k *familyCleaner) run(ctx context.Context) {
-	defer k.inbox.Close()
+	defer k.table.close()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for {
@@ -55,30 +72,18 @@ func (k *familyCleaner) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.inbox.Wake():
-			k.note(time.Now())
+		case <-k.wake:
+			if k.repaired.Swap(false) {
+				k.doubts.repaired(time.Now())
+				k.doubt()
+			}
 		case <-alarm.C:
 		}
 	}
 }
 
-// note takes the waiting pictures.
-func (k *familyCleaner) note(now time.Time) {
-	k.quiet = false
-	entries, _ := k.inbox.Take()
-	for _, e := range entries {
-		if e.Message.repaired {
-			k.doubt()
-			k.doubts.repaired(now)
-		}
-		k.table.put(e.Key, e.Message)
-		k.table.drains.put(e.Key, e.Message.drain, now)
-	}
-}
-
 // doubt makes the next sweep judge the flows of all frontends, without a pause before it.
 func (k *familyCleaner) doubt() {
-	k.quiet = false
 	k.table.doubt()
 	k.pace.hurry()
 }
@@ -89,24 +94,16 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	if k.doubts.due(now) {
 		k.doubt()
 	}
-	if due := k.again.due(now); len(due) > 0 {
-		k.quiet = k.table.waiting() == 0
-		for _, d := range due {
-			k.table.recheck(d, k.again.of[d].by)
-		}
-	}
-	k.table.drains.due(now)
-	switch {
-	case k.quiet:
-		k.pace.waiting(now.Add(-k.config.Gather))
-	case k.table.waiting() > 0:
+	if waits, fresh := k.remind(now); fresh {
 		k.pace.waiting(now)
+	} else if waits {
+		k.pace.waiting(now.Add(-k.config.Gather))
 	}
 	if at := k.pace.next(); !at.IsZero() && !now.Before(at) {
 		k.sweep(ctx)
 	}
 	wait := time.Duration(math.MaxInt64)
-	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at, k.again.at, k.table.drains.next()} {
+	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at, k.again.at, k.table.next()} {
 		if !at.IsZero() {
 			wait = min(wait, max(0, time.Until(at)))
 		}
@@ -114,9 +111,22 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	return wait
 }
 
+// remind adds what is due by now, and reports whether something waits, and whether that is fresh.
+func (k *familyCleaner) remind(now time.Time) (waits, fresh bool) {
+	t := k.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.todo.fresh = t.todo.fresh && t.todo.waits()
+	for _, d := range k.again.due(now) {
+		t.recheck(d, k.again.of[d].by)
+	}
+	t.due(now)
+	return t.todo.waits(), t.todo.fresh
+}
+
 // sweep makes one attempt to clean what is pending, and reports it.
 func (k *familyCleaner) sweep(ctx context.Context) {
-	result, err := k.attempt(ctx)
+	result, fresh, err := k.attempt(ctx)
 	if ctx.Err() != nil {
 		return // stopping is not a failure
 	}
@@ -124,23 +134,18 @@ func (k *familyCleaner) sweep(ctx context.Context) {
 	if err == nil {
 		k.pace.swept(end, result.Took)
 		k.doubts.swept(end, result.Deleted)
-		k.again.swept(end, k.table.astray)
+		k.again.swept(end, k.astray)
 	} else {
 		k.pace.failed(end, result.Took, rand.Float64())
 	}
-	if result.Err, result.Failures = err, k.pace.failures; err != nil || result.Deleted > 0 || !k.quiet {
+	if result.Err, result.Failures = err, k.pace.failures; err != nil || result.Deleted > 0 || fresh {
 		k.config.Listen(result)
 	}
-	k.quiet = k.quiet && err != nil
 }
 
-func (k *familyCleaner) attempt(ctx context.Context) (result Swept, err error) {
+func (k *familyCleaner) attempt(ctx context.Context) (result Swept, fresh bool, err error) {
 	kernel := k.open()
-	defer func() { err = errors.Join(err, kernel.Close()) }()
-	s, err := newSweep(k.table, k.expected, kernel, k.family, k.config.NodePorts(k.family))
-	if err != nil {
-		return Swept{Family: k.family, Frontends: k.table.waiting()}, err
-	}
+	s := newSweep(k.table, kernel, k.family, k.config.NodePorts(k.family), k.astray)
 	if owner := k.config.Owner; owner != nil {
 		s.owned = func(d destination) bool {
 			f, ok := conntrack.Tuple{Protocol: d.Protocol, To: netip.AddrPortFrom(d.Addr, d.Port)}.Frontend()
@@ -151,8 +156,9 @@ func (k *familyCleaner) attempt(ctx context.Context) (result Swept, err error) {
 		}
 	}
 	err = s.run(ctx)
+	s.end()
 	s.result.Took = time.Since(s.began)
-	return s.result, errors.Join(err, s.press(ctx))
+	return s.result, s.todo.fresh, errors.Join(err, s.press(ctx), kernel.Close())
 }
 
 // pace decides when to sweep. It is pure: its owner passes in what happened and the time.

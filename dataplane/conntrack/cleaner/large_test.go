@@ -41,12 +41,11 @@ func TestTable_LargeServiceWorkIsLinear(t *testing.T) {
 			t.Errorf("%s: %d steps for %d destinations, want 1 to %d", what, steps, destinations, most)
 		}
 	}
-	before, p := newPicture(context.Background(), service.IPv4, small), newPicture(context.Background(), service.IPv4, large)
+	before, p := newPicture(context.Background(), service.IPv4, small, true), newPicture(context.Background(), service.IPv4, large, true)
 	if len(p.openings) != destinations {
 		t.Fatalf("%d destinations, want %d", len(p.openings), destinations)
 	}
 	within("a picture", p.steps, bound)
-	within("a picture that replaces one", newer(before, p).steps, 2*bound)
 
 	table := newTable()
 	steps := func(do func()) int {
@@ -54,13 +53,17 @@ func TestTable_LargeServiceWorkIsLinear(t *testing.T) {
 		do()
 		return table.steps - former
 	}
-	within("a new Service", steps(func() { table.put(large.Key, p) }), 4*destinations)
-	within("the same again", steps(func() { table.put(large.Key, p) }), 4*destinations)
-	within("half of it", steps(func() { table.put(large.Key, before) }), 4*destinations)
-	s := &sweep{table: table}
-	within("what to list", steps(func() { s.questions() }), filtersMax+1)
-	clear(table.checks)
-	within("what to list of UDP", steps(func() { s.questions() }), filtersMax+1)
+	within("a new Service", steps(func() { table.apply(large.Key, p) }), 4*destinations)
+	within("the same again", steps(func() { table.apply(large.Key, p) }), 4*destinations)
+	within("half of it", steps(func() { table.apply(large.Key, before) }), 4*destinations)
+	asked := func() int {
+		s := &sweep{table: table, todo: table.todo}
+		s.questions()
+		return s.steps
+	}
+	within("what to list", asked(), filtersMax+1)
+	clear(table.todo.checks)
+	within("what to list of UDP", asked(), filtersMax+1)
 }
 
 // TestPicture_PollsContext: when its context ends, making a picture ends soon, and the cleaner records no incomplete
@@ -68,7 +71,7 @@ func TestTable_LargeServiceWorkIsLinear(t *testing.T) {
 func TestPicture_PollsContext(t *testing.T) {
 	large := largeView(100, 100)
 	ends := func() context.Context { return &ending{t.Context(), 3} }
-	whole, part := newPicture(t.Context(), service.IPv4, large), newPicture(ends(), service.IPv4, large)
+	whole, part := newPicture(t.Context(), service.IPv4, large, false), newPicture(ends(), service.IPv4, large, false)
 	if part.steps > whole.steps/20 || len(part.ports) > len(whole.ports)/20 {
 		t.Errorf("%d of %d steps and %d of %d ports after the context ended",
 			part.steps, whole.steps, len(part.ports), len(whole.ports))
@@ -79,7 +82,7 @@ func TestPicture_PollsContext(t *testing.T) {
 	}
 	c.Submitted(ends(), service.IPv4, *large)
 	c.Programmed(ends(), service.IPv4, *large)
-	if k := c.families[service.IPv4]; len(k.expected.services) > 0 || k.inbox.Waits() {
+	if k := c.families[service.IPv4]; len(k.table.services) > 0 || len(k.wake) > 0 {
 		t.Error("an incomplete picture was recorded")
 	}
 }

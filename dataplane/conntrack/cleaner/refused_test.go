@@ -48,8 +48,8 @@ func judged(t *testing.T, table *table, flows ...flow) []string {
 	if _, err := swept(t, table, f); err != nil {
 		t.Fatal(err)
 	}
-	if table.waiting() > 0 {
-		t.Errorf("left to look at: %v, %v", table.pending, table.checks)
+	if table.todo.waits() {
+		t.Errorf("left to look at: %+v", table.todo)
 	}
 	after := f.names()
 	return slices.DeleteFunc(before, func(name string) bool { return slices.Contains(after, name) })
@@ -85,11 +85,11 @@ func TestTable_UnansweredClientsOfNewService(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			table := newTable()
 			view := guardedView(service.TCP)
-			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+			table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 			if got := judged(t, table, tt.flow); len(got) == 1 != tt.deleted {
 				t.Errorf("deleted: %v, want %t", got, tt.deleted)
 			}
-			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+			table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 			if got := judged(t, table, tt.flow); len(got) > 0 {
 				t.Error("deleted, though nothing has changed")
 			}
@@ -105,7 +105,7 @@ func TestTable_UnansweredClientsAndSourceRanges(t *testing.T) {
 			port := &view.Ports[service.IPv4][0]
 			port.Serving = []service.Endpoint{{AddrPort: at(endpointA)}}
 			port.Cluster = port.Serving
-			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+			table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 		}
 		number := protocol.Number()
 		toVIP, others := unanswered(number, vip, endpointA), unanswered(number, external, endpointA)
@@ -129,8 +129,8 @@ func TestTable_UnansweredClientsAndSourceRanges(t *testing.T) {
 			}
 		}
 		put(guardedView(protocol, "203.0.113.0/24"))
-		if len(table.checks) != 1 {
-			t.Errorf("%v: looks at %v, want the VIP alone", protocol, table.checks)
+		if len(table.todo.checks) != 1 {
+			t.Errorf("%v: looks at %v, want the VIP alone", protocol, table.todo.checks)
 		}
 	}
 }
@@ -140,21 +140,22 @@ func TestTable_UnansweredClientsAndSourceRanges(t *testing.T) {
 func TestTable_ServiceBrieflyGone(t *testing.T) {
 	table := newTable()
 	view := guardedView(service.TCP)
-	picture := newPicture(context.Background(), service.IPv4, &view)
-	table.put(view.Key, picture)
+	picture := newPicture(context.Background(), service.IPv4, &view, false)
+	table.apply(view.Key, picture)
 	flow := unanswered(unix.IPPROTO_TCP, external, external)
 	judged(t, table)
-	gone := newPicture(context.Background(), service.IPv4, &service.View{Key: view.Key})
-	table.put(view.Key, newer(gone, picture))
+	gone := newPicture(context.Background(), service.IPv4, &service.View{Key: view.Key}, false)
+	table.apply(view.Key, gone)
+	table.apply(view.Key, picture)
 	if got := judged(t, table, flow); len(got) != 1 {
-		t.Error("the family cleaner has not seen that it was gone: nothing deleted")
+		t.Error("no sweep has seen that it was gone: nothing deleted")
 	}
-	table.put(view.Key, gone)
+	table.apply(view.Key, gone)
 	judged(t, table)
-	if len(table.openings) > 0 {
-		t.Errorf("of a Service that is gone there is left %v", table.openings)
+	if len(table.services)+len(table.claims) > 0 {
+		t.Errorf("of a Service that is gone there is left %v, %v", table.services, table.claims)
 	}
-	table.put(view.Key, picture)
+	table.apply(view.Key, picture)
 	if got := judged(t, table, flow); len(got) != 1 {
 		t.Error("back again: nothing deleted")
 	}
@@ -171,17 +172,9 @@ func TestTable_ServedWithoutTranslationStays(t *testing.T) {
 	port := &view.Ports[service.IPv4][0]
 	port.Serving = []service.Endpoint{{AddrPort: at(external)}}
 	port.Cluster = port.Serving
-	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
-	expected := newExpectations()
-	expected.put(view.Key, newPicture(context.Background(), service.IPv4, &view).ports)
-	f := newFake()
-	s, err := newSweep(table, expected, f, service.IPv4, service.NodePortAddresses{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	flow := unanswered(unix.IPPROTO_UDP, external, external)
-	if by, stale := s.judge(&flow); stale {
-		t.Errorf("stale because of %v", by)
+	table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
+	if got := judged(t, table, unanswered(unix.IPPROTO_UDP, external, external)); len(got) > 0 {
+		t.Errorf("deleted %v", got)
 	}
 }
 
@@ -189,12 +182,12 @@ func TestTable_ServedWithoutTranslationStays(t *testing.T) {
 func TestTable_UnansweredClientsDenied(t *testing.T) {
 	view := guardedView(service.TCP)
 	table := newTable()
-	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 	if got := judged(t, table); len(got) > 0 {
 		t.Fatal(got)
 	}
 	view.Ports[service.IPv4][0].DenyRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 	const tcp, endpoint = unix.IPPROTO_TCP, "10.0.0.1:53"
 	got := judged(t, table, unanswered(tcp, clusterIP, endpoint), unanswered(tcp, external, endpoint),
 		unanswered(tcp, vip, endpoint), unanswered(tcp, onNode, endpoint))
@@ -210,10 +203,10 @@ func TestTable_UnansweredClientsPassedOn(t *testing.T) {
 	port := &view.Ports[service.IPv4][0]
 	port.NoEndpoints = service.NoEndpointsPass
 	table := newTable()
-	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 	judged(t, table)
 	port.HasAny = true
-	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view))
+	table.apply(view.Key, newPicture(context.Background(), service.IPv4, &view, false))
 	if got := judged(t, table, unanswered(unix.IPPROTO_TCP, external, external)); len(got) != 1 {
 		t.Errorf("deleted %v", got)
 	}

@@ -145,15 +145,17 @@ func (c *crowded) sweep(serving []netip.AddrPort, deleted int) {
 	const peakMax = 16 << 20 // bytes; the collector alone lets 4 MiB pass
 	c.Helper()
 	before := conntracktest.Count(c, c.node)
-	c.table.put(service.Key{Namespace: "ns1", Name: "dns"}, flowPicture{ports: []port{{frontends: []frontend{c.frontend}, serving: serving}}})
+	texts := []string{}
+	for _, e := range serving {
+		texts = append(texts, e.String())
+	}
+	c.table.tell(service.Key{Namespace: "ns1", Name: "dns"}, pictured([]string{c.frontend.String()}, texts))
 	var k kernel = node{&conntrack.Kernel{Family: c.family, Inside: c.node.Do}}
 	if c.filterless {
 		k = filterless{k}
 	}
-	s, err := newSweep(c.table, newExpectations(), k, c.family, service.NodePortAddresses{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	s := newSweep(c.table, k, c.family, service.NodePortAddresses{}, map[destination]service.Key{})
+	var err error
 	began := time.Now()
 	peak := heapPeak(func() { err = errors.Join(s.run(c.Context()), k.Close()) })
 	if err != nil {

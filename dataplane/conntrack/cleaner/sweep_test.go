@@ -20,18 +20,16 @@ import (
 // swept runs one sweep.
 func swept(t *testing.T, table *table, f *fake) (Swept, error) {
 	t.Helper()
-	s, err := newSweep(table, newExpectations(), f, service.IPv4, service.NodePortAddresses{All: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = s.run(t.Context())
+	s := newSweep(table, f, service.IPv4, service.NodePortAddresses{All: true}, map[destination]service.Key{})
+	err := s.run(t.Context())
+	s.end()
 	return s.result, err
 }
 
 // served is a table with a Service that has moved from endpoint a to b.
 func served() *table {
 	table := newTable()
-	table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointB}))
+	table.tell(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointB}))
 	return table
 }
 
@@ -55,7 +53,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Swept{
-		Family: service.IPv4, Frontends: 3, Flows: 5,
+		Family: service.IPv4, Flows: 5,
 		Deleted: 3, Services: map[service.Key]int{named("dns"): 3},
 	}
 	if !reflect.DeepEqual(result, want) {
@@ -64,8 +62,8 @@ func TestSweep(t *testing.T) {
 	if got := f.names(); !slices.Equal(got, survivors) {
 		t.Errorf("left are %v, want %v", got, survivors)
 	}
-	if len(table.pending) > 0 {
-		t.Errorf("still pending: %v", table.pending)
+	if len(table.todo.flows) > 0 {
+		t.Errorf("still pending: %v", table.todo.flows)
 	}
 	if f.listings != 3 {
 		t.Errorf("%d questions for 3 frontends: %v", f.listings, f.asked)
@@ -77,7 +75,7 @@ func TestSweep(t *testing.T) {
 func TestSweep_AsksOnce(t *testing.T) {
 	many := newTable()
 	for i := range filtersMax + 1 {
-		many.put(named(fmt.Sprint(i)), pictured([]string{fmt.Sprintf("10.96.0.%d:53", 10+i)}, []string{endpointB}))
+		many.tell(named(fmt.Sprint(i)), pictured([]string{fmt.Sprintf("10.96.0.%d:53", 10+i)}, []string{endpointB}))
 	}
 	old := populated()
 	old.old = true
@@ -88,8 +86,8 @@ func TestSweep_AsksOnce(t *testing.T) {
 		if _, err := swept(t, c.table, c.fake); err != nil {
 			t.Fatal(err)
 		}
-		if c.fake.listings != 1 || len(c.table.pending) != 0 {
-			t.Errorf("%s: %d questions, %d frontends left", name, c.fake.listings, len(c.table.pending))
+		if c.fake.listings != 1 || len(c.table.todo.flows) != 0 {
+			t.Errorf("%s: %d questions, %d frontends left", name, c.fake.listings, len(c.table.todo.flows))
 		}
 		if slices.Contains(c.fake.names(), "stale") {
 			t.Errorf("%s: what was stale is still there", name)
@@ -101,7 +99,7 @@ func TestSweep_AsksOnce(t *testing.T) {
 // wrong way round.
 func TestSweep_NeverAsksForIPv6Addresses(t *testing.T) {
 	table := newTable()
-	table.put(named("dns"), pictured([]string{"[fd96::10]:53", "[2001:db8::7]:53", ":30053"}, []string{"[fd10::1]:53"}))
+	table.tell(named("dns"), pictured([]string{"[fd96::10]:53", "[2001:db8::7]:53", ":30053"}, []string{"[fd10::1]:53"}))
 	f := newFake()
 	f.add("stale", "[fd96::10]:53", "[fd10::2]:53")
 	f.add("stale too", "[2001:db8::7]:53", "[fd10::2]:53")
@@ -113,8 +111,8 @@ func TestSweep_NeverAsksForIPv6Addresses(t *testing.T) {
 			t.Errorf("asked for %v", only)
 		}
 	}
-	if f.listings != 2 || len(f.names()) != 0 || len(table.pending) != 0 {
-		t.Errorf("%d questions for two ports; left are %v, pending %v", f.listings, f.names(), table.pending)
+	if f.listings != 2 || len(f.names()) != 0 || len(table.todo.flows) != 0 {
+		t.Errorf("%d questions for two ports; left are %v, pending %v", f.listings, f.names(), table.todo.flows)
 	}
 }
 
@@ -143,8 +141,8 @@ func TestSweep_BeginsAgainIfInterrupted(t *testing.T) {
 			return nil
 		}
 		_, err := swept(t, table, f)
-		if (err != nil) != fails || (len(table.pending) > 0) != fails {
-			t.Errorf("%d interruptions: %v, %d frontends left", interruptions, err, len(table.pending))
+		if (err != nil) != fails || (len(table.todo.flows) > 0) != fails {
+			t.Errorf("%d interruptions: %v, %d frontends left", interruptions, err, len(table.todo.flows))
 		}
 		if fails && !errors.Is(err, netlink.ErrInterrupted) {
 			t.Errorf("%v does not say what happened", err)
@@ -166,14 +164,14 @@ func TestSweep_FailureStaysPending(t *testing.T) {
 	if _, err := swept(t, table, f); !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}
-	if len(table.pending) != 2 {
-		t.Errorf("%d frontends are left, want 2", len(table.pending))
+	if len(table.todo.flows) != 2 {
+		t.Errorf("%d frontends are left, want 2", len(table.todo.flows))
 	}
 	if _, err := swept(t, table, f); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.names(); !slices.Equal(got, survivors) || len(table.pending) > 0 {
-		t.Errorf("left are %v, pending %v", got, table.pending)
+	if got := f.names(); !slices.Equal(got, survivors) || len(table.todo.flows) > 0 {
+		t.Errorf("left are %v, pending %v", got, table.todo.flows)
 	}
 }
 
@@ -189,8 +187,8 @@ func TestSweep_ReportsUndeletableFlow(t *testing.T) {
 	}
 	for range 3 { // the order of the questions is not fixed
 		result, err := swept(t, table, f)
-		if !errors.Is(err, unix.EBUSY) || len(table.pending) == 0 || result.Services[named("dns")] != result.Deleted {
-			t.Errorf("%+v, %v, %d frontends left", result, err, len(table.pending))
+		if !errors.Is(err, unix.EBUSY) || len(table.todo.flows) == 0 || result.Services[named("dns")] != result.Deleted {
+			t.Errorf("%+v, %v, %d frontends left", result, err, len(table.todo.flows))
 		}
 	}
 	f.removing = nil
@@ -209,8 +207,8 @@ func TestSweep_CountsOnlyItsDeletions(t *testing.T) {
 		}
 		return nil
 	}
-	if result, err := swept(t, table, f); err != nil || result.Deleted != 2 || len(table.pending) > 0 {
-		t.Errorf("%+v, %v, %d frontends left", result, err, len(table.pending))
+	if result, err := swept(t, table, f); err != nil || result.Deleted != 2 || len(table.todo.flows) > 0 {
+		t.Errorf("%+v, %v, %d frontends left", result, err, len(table.todo.flows))
 	}
 }
 
@@ -230,10 +228,8 @@ func TestSweep_NodePortAddresses(t *testing.T) {
 		f.host = []netip.Addr{node, second}
 		f.add("second", "192.0.2.9:30053", endpointA)
 		f.add("loopback", "127.0.0.2:30053", endpointA)
-		s, err := newSweep(table, newExpectations(), f, service.IPv4, tt.answering)
-		if err == nil {
-			err = s.run(t.Context())
-		}
+		s := newSweep(table, f, service.IPv4, tt.answering, nil)
+		err := s.run(t.Context())
 		if got := f.names(); err != nil || !slices.Equal(got, tt.left) {
 			t.Errorf("%s: left are %v, %v, want %v", tt.name, got, err, tt.left)
 		}

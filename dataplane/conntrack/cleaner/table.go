@@ -3,281 +3,279 @@
 package cleaner
 
 import (
-	"context"
-	"net/netip"
 	"slices"
+	"sync"
+	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// table holds what is applied in one family and what remains to be cleaned. It is pure
-// and belongs to one family cleaner.
+type (
+	destination = conntrack.Destination
+	flow        = conntrack.Entry
+)
+
+// table is what the Services of one family have, and what remains to be cleaned. Actors change it, also while a sweep judges
+// by it: what a change concerns is for the next sweep then. Nobody waits with its lock.
 //
-// Invariant: frontends holds exactly the claims of the pictures in services.
+// Invariant: claims has exactly the destinations of the pictures in services.
 type table struct {
-	// services has the Services with UDP ports.
-	services  map[service.Key][]port
-	frontends map[frontend][]claim
-	// pending are the frontends that changed since they were last cleaned, each with the
-	// last Service that changed it.
-	pending map[frontend]service.Key
-	// openings has the destinations of each Service, of all protocols, and checks those that
-	// are new or open to others since they were last looked at.
-	openings map[service.Key]destinations
-	checks   map[destination]check
-	// claims counts the Services that have a destination.
-	claims map[destination]int
-	// astray are the destinations at which flows of clients that met no rule were found since the last complete sweep, each
-	// with its Service. See again.
-	astray map[destination]service.Key
-	drains *drains
+	mu       sync.Mutex
+	services map[service.Key]*holding
+	claims   map[destination][]*holding
+	// todo is for the next sweep, which takes it.
+	todo *todo
+	// busy are the Services whose looks are not complete, and queue those with a drain deadline ahead.
+	busy  map[*draining]bool
+	queue drainQueue
+	// closed discards further views.
+	closed bool
 	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
 	steps int
 }
 
-// claim is a Service's claim on a frontend. There is nearly always exactly one.
-type claim struct {
-	by      service.Key
-	serving []netip.AddrPort
+// holding is what one Service has.
+type holding struct {
+	key service.Key
+	// applied is the last picture that the kernel was reported to follow, and coming the last one of all. The kernel may
+	// follow that before the report: a write takes effect before its writer returns, and the ack passes through the
+	// Service's actor. A flow that begins in between is not stale, though applied says so. Otherwise its answer would be
+	// lost with it.
+	//
+	// A sweep asks after it has seen the flow, and a view is submitted before the kernel can follow it, so each flow that
+	// began by a submitted view finds it in coming, or a later one. Flows that are kept for a view are judged again when
+	// that view is programmed. An actor reports no view as programmed after it has submitted another.
+	applied, coming *picture
+	// drain is nil without a drain deadline.
+	drain *draining
+}
+
+// todo are the destinations whose flows a sweep has to judge.
+type todo struct {
+	// all is set if rules were missing: then any flow to a Service may be stale.
+	all bool
+	// flows are destinations of UDP that changed since they were last cleaned, each with the last Service that changed it.
+	flows map[destination]service.Key
+	// checks are destinations that are new or open to others since they were last looked at, each with its Service. All
+	// ports of a ClusterIP have one check.
+	checks map[destination]service.Key
+	// looks are destinations of Services with a drain deadline.
+	looks map[destination]look
+	// fresh is set unless there are only destinations to look at again, which is not worth a report if it finds nothing.
+	fresh bool
 }
 
 func newTable() *table {
 	return &table{
-		services:  map[service.Key][]port{},
-		frontends: map[frontend][]claim{},
-		pending:   map[frontend]service.Key{},
-		openings:  map[service.Key]destinations{},
-		checks:    map[destination]check{},
-		claims:    map[destination]int{},
-		astray:    map[destination]service.Key{},
-		drains:    newDrains(),
+		services: map[service.Key]*holding{}, claims: map[destination][]*holding{}, todo: newTodo(), busy: map[*draining]bool{},
 	}
 }
 
-// waiting counts what a sweep has to look at.
-func (t *table) waiting() int { return len(t.pending) + len(t.checks) + len(t.drains.looks) }
+func newTodo() *todo {
+	return &todo{flows: map[destination]service.Key{}, checks: map[destination]service.Key{}, looks: map[destination]look{}}
+}
 
-// put stores what a Service is now. All frontends that it had and has become pending, even
-// if nothing differs: between two equal pictures, another one may have been applied
-// briefly.
-func (t *table) put(key service.Key, p flowPicture) {
-	t.putOpenings(key, &p)
-	for _, f := range p.overtaken {
-		t.pending[f] = key
+// waits reports whether there is something to do.
+func (w *todo) waits() bool { return w.all || len(w.flows)+len(w.checks)+len(w.looks) > 0 }
+
+// check adds an opening of a Service.
+func (w *todo) check(o *opening, by service.Key) {
+	d := o.destination
+	if o.internal {
+		d = destination{Addr: d.Addr}
 	}
-	for _, old := range t.services[key] {
-		for _, f := range old.frontends {
-			t.withdraw(f, key)
+	w.checks[d] = by
+}
+
+// done removes what a filter covers.
+func (w *todo) done(only filter) {
+	w.all = w.all && only != filter{}
+	remove(w.flows, only)
+	remove(w.checks, only)
+	remove(w.looks, only)
+}
+
+func remove[V any](from map[destination]V, only filter) {
+	for d := range from {
+		if only.Covers(d) {
+			delete(from, d)
 		}
 	}
-	for _, port := range p.ports {
-		for _, f := range port.frontends {
-			t.frontends[f] = append(t.frontends[f], claim{by: key, serving: port.serving})
-			t.pending[f] = key
+}
+
+// restore adds what a sweep has not done, unless it has changed since.
+func (w *todo) restore(left *todo) {
+	w.all, w.fresh = w.all || left.all, w.fresh || left.fresh
+	add(w.flows, left.flows)
+	add(w.checks, left.checks)
+	add(w.looks, left.looks)
+}
+
+func add[V any](to, from map[destination]V) {
+	for d, v := range from {
+		if _, has := to[d]; !has {
+			to[d] = v
 		}
 	}
-	if len(p.ports) == 0 {
-		delete(t.services, key)
-		return
-	}
-	t.services[key] = p.ports
 }
 
-func (t *table) withdraw(f frontend, key service.Key) {
-	t.pending[f] = key
-	left := slices.DeleteFunc(t.frontends[f], func(c claim) bool { return c.by == key })
-	if len(left) == 0 {
-		delete(t.frontends, f)
-		return
-	}
-	t.frontends[f] = left
-}
-
-// doubt makes every frontend and destination applied pending: rules were missing, so that
-// any may have stale flows.
+// doubt makes the next sweep judge all flows to Services: rules were missing.
 func (t *table) doubt() {
-	for f, claims := range t.frontends {
-		if _, pending := t.pending[f]; !pending {
-			t.pending[f] = claims[0].by
-		}
-	}
-	for key, of := range t.openings {
-		for _, o := range of.openings {
-			t.check(key, o, &of)
-		}
-	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.todo.all = len(t.services) > 0
+	t.todo.fresh = true
 }
 
-// stray notes a flow of a client that met no rule, or of answers to one.
-func (t *table) stray(f *flow, by service.Key) {
-	for _, d := range [...]destination{f.Destination(), f.Source()} {
-		if t.claims[d] > 0 && d.Port != 0 {
-			t.astray[d] = by
-		}
-	}
+// close discards later views.
+func (t *table) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
 }
 
-// recheck makes a destination pending once more, unless the Service has given it up.
-func (t *table) recheck(d destination, by service.Key) {
-	of := t.openings[by]
-	o, has := of.at(d)
-	if !has {
+// put stores a view of a Service. The kernel may follow it from now on, or does so if it is applied.
+func (t *table) put(key service.Key, p *picture, applied bool, now time.Time) {
+	h := t.services[key]
+	if t.closed || h == nil && len(p.openings) == 0 {
 		return
 	}
-	t.check(by, o, &of)
-	if f := netip.AddrPortFrom(d.Addr, d.Port); d.Protocol == unix.IPPROTO_UDP && len(t.frontends[f]) > 0 {
-		t.pending[f] = by
+	if h == nil {
+		h = &holding{key: key, applied: &picture{}, coming: &picture{}}
+		t.services[key] = h
+	}
+	former := *h
+	if h.coming = p; applied {
+		h.applied = p
+	}
+	t.claim(h, &former)
+	if applied {
+		t.renew(h, former.applied)
+	}
+	t.drain(h, &former, now)
+	if len(h.applied.openings)+len(h.coming.openings) == 0 {
+		delete(t.services, key)
 	}
 }
 
-// judge reports whether a UDP flow of a pending frontend is stale, and whose change made it
-// so. Node ports answer on the addresses for which onNode is true.
-//
-// A frontend with its own address takes precedence over a node port with the same
-// number, as in the kernel's rules.
-func (t *table) judge(f *flow, onNode func(netip.Addr) bool) (by service.Key, stale bool) {
-	by, pending := t.pending[f.To]
-	claims := t.frontends[f.To]
-	if len(claims) == 0 {
-		number := nodePort(f.To.Port())
-		whose, numberPending := t.pending[number]
-		if (pending || numberPending) && onNode(f.To.Addr()) {
-			claims = t.frontends[number]
-			if !pending {
-				by, pending = whose, true
+// claim makes the claims of a Service those of its pictures.
+func (t *table) claim(h, former *holding) {
+	for i := range h.coming.openings {
+		d := h.coming.openings[i].destination
+		if claims := t.claims[d]; !slices.Contains(claims, h) {
+			t.claims[d] = append(claims, h)
+		}
+	}
+	t.withdraw(h, former.applied)
+	if former.coming != former.applied {
+		t.withdraw(h, former.coming)
+	}
+}
+
+// withdraw removes the claims of a former picture that no present one has, and what is to be checked there.
+func (t *table) withdraw(h *holding, former *picture) {
+	for i := range former.openings {
+		d := former.openings[i].destination
+		if h.applied.at(d) != nil || h.coming.at(d) != nil {
+			continue
+		}
+		if t.todo.checks[d] == h.key {
+			delete(t.todo.checks, d)
+		}
+		if left := slices.DeleteFunc(t.claims[d], func(other *holding) bool { return other == h }); len(left) > 0 {
+			t.claims[d] = left
+		} else {
+			delete(t.claims, d)
+		}
+	}
+}
+
+// renew makes the next sweep judge the flows that a new picture concerns. UDP flows to all destinations that the Service
+// had and has are concerned, even if nothing differs: between two equal pictures, another one may have been applied briefly.
+// Of other connections only those are to destinations that it did not have before, or that are open to others now.
+func (t *table) renew(h *holding, old *picture) {
+	now := h.applied
+	ranges, denied := !slices.Equal(old.allowed, now.allowed), !slices.Equal(old.denied, now.denied)
+	for i := range now.openings {
+		t.steps++
+		o := &now.openings[i]
+		if former := old.at(o.destination); former == nil || !former.sameAs(o) || o.guarded && ranges || !o.internal && denied {
+			t.todo.check(o, h.key)
+			t.todo.fresh = true
+		}
+	}
+	for _, p := range [...]*picture{old, now} {
+		for i := range p.openings {
+			if o := &p.openings[i]; o.hasFlows() {
+				t.todo.flows[o.destination] = h.key
+				t.todo.fresh = true
 			}
 		}
 	}
-	return by, pending && isStale(f, claims)
 }
 
-// isStale judges a flow through a frontend with these claims, possibly none.
+// recheck makes the next sweep judge a destination once more, unless the Service has given it up.
+func (t *table) recheck(d destination, by service.Key) {
+	h := t.services[by]
+	if h == nil {
+		return
+	}
+	o := h.applied.at(d)
+	if o == nil {
+		return
+	}
+	if t.todo.check(o, by); o.hasFlows() {
+		t.todo.flows[d] = by
+	}
+}
+
+// owner returns the Service that has a destination, nearly always the only one; nil if there is none.
+func (t *table) owner(d destination) *holding {
+	for _, h := range t.claims[d] {
+		if h.applied.at(d) != nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// isStale judges a UDP flow to a destination.
 //
 //   - A flow to a serving endpoint stays, whatever happens to the others.
 //   - If something serves, any other flow is stale, whether it leads to an endpoint that left
 //     or to none: its next packet finds a serving one.
-//   - If nothing serves, or no Service has the frontend any more, a translated flow is stale, so
+//   - If nothing serves, or no Service has the destination any more, a translated flow is stale, so
 //     that the present rules apply to its client. No Service ever led a flow without translation
 //     anywhere.
 //
 // On a loopback address, a flow without translation leads to a process of this host,
 // which may be the proxy itself (package localport).
-func isStale(f *flow, claims []claim) bool {
+func (t *table) isStale(f *flow, d destination) bool {
 	served := false
-	for i := range claims {
-		if holds(claims[i].serving, f.Answerer) {
+	for _, h := range t.claims[d] {
+		if h.applied.serves(d, f.Answerer) {
 			return false
 		}
-		served = served || len(claims[i].serving) > 0
+		o := h.applied.at(d)
+		served = served || o != nil && len(o.port.serving) > 0
 	}
 	return f.Translated() || served && !f.To.Addr().IsLoopback()
 }
 
-// holds reports whether an endpoint is among sorted others.
-func holds(endpoints []netip.AddrPort, e netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(endpoints, e, netip.AddrPort.Compare)
-	return found
-}
-
-// A frontend is where clients send to: an address and port, or the port alone for a node
-// port.
-type frontend = netip.AddrPort
-
-// nodePort returns the frontend of a node port, regardless of its addresses.
-func nodePort(port uint16) frontend { return netip.AddrPortFrom(netip.Addr{}, port) }
-
-// port is one UDP port of a Service. All its frontends lead to the same endpoints.
-type port struct {
-	frontends []frontend
-	// serving are the endpoints to which flows may continue, sorted by address, then port.
-	serving []netip.AddrPort
-}
-
-// flowPicture is what matters of one Service in one family. It is immutable.
-type flowPicture struct {
-	ports []port
-	// overtaken are frontends of earlier pictures that the family cleaner has not seen. They were
-	// applied briefly and may have flows.
-	overtaken []frontend
-	// openings are the destinations of all protocols. The guarded ones are open to the
-	// allowed sources. reopened is set if an earlier picture that the family cleaner has not seen
-	// had others.
-	// openings are sorted.
-	openings []opening
-	// denied are those of destinations.
-	allowed, denied []netip.Prefix
-	reopened        bool
-	// drain is nil without a drain deadline.
-	drain *drainPicture
-	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
-	repaired bool
-	// steps counts what was visited to make the picture; see table.
-	steps int
-}
-
-// newPicture reduces a view to a picture. If the context ends, the picture is incomplete.
-func newPicture(ctx context.Context, family service.Family, view *service.View) flowPicture {
-	var p flowPicture
-	p.openings = p.openingsOf(ctx, view.Ports[family])
-	for i := range view.Ports[family] {
-		if ctx.Err() != nil {
-			return p
-		}
-		from := &view.Ports[family][i]
-		if from.Protocol == service.UDP {
-			p.ports = append(p.ports, port{
-				frontends: p.frontendsOf(from), serving: sorted(from.Serving),
-			})
+// expects reports whether the last view of a Service leads a UDP flow to where it goes.
+func (t *table) expects(f *flow) bool {
+	for _, d := range [...]destination{f.Destination(), nodePort(f.To.Port(), f.Protocol)} {
+		for _, h := range t.claims[d] {
+			if h.coming.serves(d, f.Answerer) {
+				return true
+			}
 		}
 	}
-	if len(view.Ports[family]) > 0 {
-		p.allowed, p.denied = view.Ports[family][0].AllowedSources(), view.Ports[family][0].DenyRanges
-	}
-	return p
+	return false
 }
 
-// frontendsOf returns the frontends of a port, sorted, each once.
-func (p *flowPicture) frontendsOf(view *service.PortView) []frontend {
-	var all []frontend
-	for e := range view.Exposures {
-		all = append(all, netip.AddrPortFrom(e.Addr, e.Port))
-	}
-	return p.unique(all)
-}
-
-// unique sorts frontends and leaves each once.
-func (p *flowPicture) unique(all []frontend) []frontend {
-	slices.SortFunc(all, func(a, b frontend) int {
-		p.steps++
-		return a.Compare(b)
-	})
-	return slices.Compact(all)
-}
-
-func sorted(endpoints []service.Endpoint) []netip.AddrPort {
-	if len(endpoints) == 0 {
-		return nil
-	}
-	all := make([]netip.AddrPort, len(endpoints))
-	for i, e := range endpoints {
-		all[i] = e.AddrPort
-	}
-	slices.SortFunc(all, netip.AddrPort.Compare)
-	return all
-}
-
-// newer lets a picture replace one that the family cleaner has not seen yet.
-func newer(older, newer flowPicture) flowPicture {
-	merged := newer
-	merged.repaired = older.repaired || newer.repaired
-	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)
-	merged.drain = newer.drain.overtaking(older.drain)
-	merged.overtaken = slices.Clone(older.overtaken)
-	for _, p := range older.ports {
-		merged.overtaken = append(merged.overtaken, p.frontends...)
-	}
-	merged.overtaken = merged.unique(merged.overtaken)
-	return merged
+// nodePort returns a node port, regardless of its addresses.
+func nodePort(number uint16, protocol uint8) destination {
+	return destination{Port: number, Protocol: protocol}
 }

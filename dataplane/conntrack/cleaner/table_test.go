@@ -25,9 +25,6 @@ const (
 	endpointB = "10.0.2.3:5353"
 )
 
-// isNode knows the addresses on which node ports answer in the tests.
-func isNode(a netip.Addr) bool { return a == at(onNode).Addr() || a == at(loopback).Addr() }
-
 // TestTable_Judge: flows of one changed Service are stale by kube-proxy's rules, except where the name of a case says
 // otherwise.
 func TestTable_Judge(t *testing.T) {
@@ -63,14 +60,14 @@ func TestTable_Judge(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			table := newTable()
-			table.put(named("dns"), pictured(frontends, tt.serving))
+			table.tell(named("dns"), pictured(frontends, tt.serving))
 			f := flowOf("", unix.IPPROTO_UDP, tt.destination, tt.answerer)
-			by, stale := table.judge(f, isNode)
+			by, stale := table.judge(f)
 			if stale != tt.stale || stale && by != named("dns") {
 				t.Errorf("stale %v because of %v, want %v", stale, by, tt.stale)
 			}
-			clear(table.pending)
-			if _, stale := table.judge(f, isNode); stale {
+			clear(table.todo.flows)
+			if _, stale := table.judge(f); stale {
 				t.Error("stale, though nothing has changed")
 			}
 		})
@@ -94,15 +91,15 @@ func TestTable_JudgeAfterRemoval(t *testing.T) {
 	}
 	for _, tt := range tests {
 		table := newTable()
-		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}))
-		clear(table.pending)
-		table.put(named("dns"), flowPicture{})
+		table.tell(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}))
+		clear(table.todo.flows)
+		table.tell(named("dns"), &picture{})
 		f := flowOf("", unix.IPPROTO_UDP, tt.destination, tt.answerer)
-		if by, stale := table.judge(f, isNode); stale != tt.stale || stale && by != named("dns") {
+		if by, stale := table.judge(f); stale != tt.stale || stale && by != named("dns") {
 			t.Errorf("%s: stale %v because of %v, want %v", tt.name, stale, by, tt.stale)
 		}
-		if len(table.services)+len(table.frontends) > 0 {
-			t.Errorf("the table still holds %v and %v", table.services, table.frontends)
+		if len(table.services)+len(table.claims) > 0 {
+			t.Errorf("the table still holds %v and %v", table.services, table.claims)
 		}
 	}
 }
@@ -111,19 +108,19 @@ func TestTable_JudgeAfterRemoval(t *testing.T) {
 // external IP, and not by another Service's node port with the same number.
 func TestTable_OwnFrontendBeforeNodePort(t *testing.T) {
 	table := newTable()
-	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}))
-	clear(table.pending)
-	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}))
+	table.tell(named("external"), pictured([]string{onNode}, []string{endpointA}))
+	clear(table.todo.flows)
+	table.tell(named("other"), pictured([]string{":30053"}, []string{endpointB}))
 	f := flowOf("", unix.IPPROTO_UDP, onNode, endpointA)
-	if _, stale := table.judge(f, isNode); stale {
+	if _, stale := table.judge(f); stale {
 		t.Error("the node port has cut a flow of the external IP")
 	}
-	table.put(named("external"), flowPicture{})
-	if by, stale := table.judge(f, isNode); !stale || by != named("external") {
+	table.tell(named("external"), &picture{})
+	if by, stale := table.judge(f); !stale || by != named("external") {
 		t.Errorf("when the external IP has gone: stale %v because of %v", stale, by)
 	}
 	f.Answerer = at(endpointB)
-	if _, stale := table.judge(f, isNode); stale {
+	if _, stale := table.judge(f); stale {
 		t.Error("a flow that the node port serves was cut")
 	}
 }
@@ -131,21 +128,21 @@ func TestTable_OwnFrontendBeforeNodePort(t *testing.T) {
 // TestTable_TwoServicesOnOneFrontend: a flow to a frontend of two Services is stale when neither serves its endpoint.
 func TestTable_TwoServicesOnOneFrontend(t *testing.T) {
 	table := newTable()
-	table.put(named("one"), pictured([]string{external}, []string{endpointA}))
-	table.put(named("two"), pictured([]string{external}, []string{endpointB}))
+	table.tell(named("one"), pictured([]string{external}, []string{endpointA}))
+	table.tell(named("two"), pictured([]string{external}, []string{endpointB}))
 	expect := func(when string, want map[string]bool) {
 		t.Helper()
 		for answerer, stale := range want {
 			f := flowOf("", unix.IPPROTO_UDP, external, answerer)
-			if _, got := table.judge(f, isNode); got != stale {
+			if _, got := table.judge(f); got != stale {
 				t.Errorf("%s: flow to %s: stale %v", when, answerer, got)
 			}
 		}
 	}
 	expect("both", map[string]bool{endpointA: false, endpointB: false, external: true})
-	table.put(named("one"), flowPicture{})
+	table.tell(named("one"), &picture{})
 	expect("one has gone", map[string]bool{endpointA: true, endpointB: false, external: true})
-	table.put(named("two"), flowPicture{})
+	table.tell(named("two"), &picture{})
 	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
 }
 
@@ -154,24 +151,27 @@ func TestTable_Pending(t *testing.T) {
 	table := newTable()
 	expect := func(when string, want ...string) {
 		t.Helper()
-		got := slices.SortedFunc(maps.Keys(table.pending), netip.AddrPort.Compare)
-		if !slices.Equal(got, slices.SortedFunc(slices.Values(ats(want...)), netip.AddrPort.Compare)) {
-			t.Errorf("%s: %v are pending, want %v", when, got, want)
+		wanted := map[destination]service.Key{}
+		for _, text := range want {
+			wanted[to(text)] = named("dns")
 		}
-		clear(table.pending)
+		if !maps.Equal(table.todo.flows, wanted) {
+			t.Errorf("%s: %v are pending, want %v", when, table.todo.flows, want)
+		}
+		clear(table.todo.flows)
 	}
 	first := pictured([]string{clusterIP, ":30053"}, []string{endpointA})
-	table.put(named("dns"), first)
+	table.tell(named("dns"), first)
 	expect("first picture", clusterIP, ":30053")
-	table.put(named("dns"), first)
+	table.tell(named("dns"), first)
 	expect("the same picture again: another may have been in between", clusterIP, ":30053")
-	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}))
+	table.tell(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}))
 	expect("other frontends", clusterIP, ":30053", external)
-	table.put(named("web"), flowPicture{})
+	table.tell(named("web"), &picture{})
 	expect("a Service without UDP")
-	overtaken := flowPicture{overtaken: ats(onNode)}
-	table.put(named("dns"), overtaken)
-	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
+	table.tell(named("dns"), pictured([]string{onNode}, nil))
+	table.tell(named("dns"), &picture{})
+	expect("deleted, after one that no sweep has seen", clusterIP, external, onNode)
 }
 
 // TestTable_NothingServes: when the last endpoint stops serving, or its frontend or Service is removed, its flows by
@@ -179,18 +179,18 @@ func TestTable_Pending(t *testing.T) {
 func TestTable_NothingServes(t *testing.T) {
 	table := newTable()
 	stale := func(destination, answerer string) bool {
-		_, stale := table.judge(flowOf("", unix.IPPROTO_UDP, destination, answerer), isNode)
+		_, stale := table.judge(flowOf("", unix.IPPROTO_UDP, destination, answerer))
 		return stale
 	}
 	frontends := []string{clusterIP, external, ":30053"}
-	for _, last := range []flowPicture{pictured(frontends, nil), pictured([]string{"10.96.0.99:53"}, nil), {}} {
-		table.put(named("dns"), pictured(frontends, []string{endpointA}))
+	for _, last := range []*picture{pictured(frontends, nil), pictured([]string{"10.96.0.99:53"}, nil), {}} {
+		table.tell(named("dns"), pictured(frontends, []string{endpointA}))
 		for _, to := range []string{clusterIP, external, onNode} {
 			if stale(to, endpointA) {
 				t.Errorf("a flow by %s to a serving endpoint is stale", to)
 			}
 		}
-		table.put(named("dns"), last)
+		table.tell(named("dns"), last)
 		for _, to := range []string{clusterIP, external, onNode} {
 			if !stale(to, endpointA) {
 				t.Errorf("%+v: a flow by %s stays", last, to)
@@ -200,8 +200,8 @@ func TestTable_NothingServes(t *testing.T) {
 			t.Errorf("%+v: a flow without translation is stale", last)
 		}
 	}
-	if len(table.frontends) > 0 {
-		t.Errorf("left: %v", table.frontends)
+	if len(table.claims) > 0 {
+		t.Errorf("left: %v", table.claims)
 	}
 }
 
@@ -209,9 +209,9 @@ func TestTable_NothingServes(t *testing.T) {
 // addresses are not.
 func TestTable_Doubt(t *testing.T) {
 	table := newTable()
-	table.put(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}))
-	table.put(named("empty"), pictured([]string{external}, nil))
-	clear(table.pending)
+	table.tell(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}))
+	table.tell(named("empty"), pictured([]string{external}, nil))
+	clear(table.todo.flows)
 	table.doubt()
 	for _, tt := range []struct {
 		destination, answerer string
@@ -226,7 +226,7 @@ func TestTable_Doubt(t *testing.T) {
 		{loopback, loopback, false},
 	} {
 		f := flowOf("", unix.IPPROTO_UDP, tt.destination, tt.answerer)
-		if by, stale := table.judge(f, isNode); stale != tt.stale || stale && by != named("dns") {
+		if by, stale := table.judge(f); stale != tt.stale || stale && by != named("dns") {
 			t.Errorf("a flow to %s, answered by %s: stale %v because of %v", tt.destination, tt.answerer, stale, by)
 		}
 	}
@@ -252,52 +252,29 @@ func TestNewPicture(t *testing.T) {
 		},
 		{Name: "more", Protocol: service.UDP, Port: 54, ClusterIP: at(clusterIP).Addr()},
 	}
-	want := flowPicture{ports: []port{
-		{
-			frontends: ats(":30053", clusterIP, "192.0.2.1:53", "198.51.100.7:53", "198.51.100.8:53"),
-			serving:   ats("10.0.2.9:5353", "10.0.2.10:5353"), // by number, not by text
-		},
-		{frontends: ats("10.96.0.10:54")},
-	}, openings: []opening{
-		{destination: destination{Port: 30001, Protocol: unix.IPPROTO_TCP}}, {destination: udpTo(at(":30053"))},
+	udp := &port{portID: portID{unix.IPPROTO_UDP, 53}, serving: ats("10.0.2.9:5353", "10.0.2.10:5353")} // by number, not by text
+	more := &port{portID: portID{unix.IPPROTO_UDP, 54}}
+	want := &picture{ports: []*port{udp, more}, openings: []opening{
+		{destination: destination{Port: 30001, Protocol: unix.IPPROTO_TCP}}, {destination: to(":30053"), port: udp},
 		{destination: destination{Addr: at(clusterIP).Addr()}, internal: true},
 		{destination: destination{Addr: at(clusterIP).Addr(), Port: 53, Protocol: unix.IPPROTO_TCP}, internal: true},
-		{destination: udpTo(at(clusterIP)), internal: true}, {destination: udpTo(at("10.96.0.10:54")), internal: true},
-		{destination: udpTo(at("192.0.2.1:53"))},
-		{destination: udpTo(at("198.51.100.7:53")), guarded: true}, {destination: udpTo(at("198.51.100.8:53")), guarded: true},
+		{destination: to(clusterIP), port: udp, internal: true}, {destination: to("10.96.0.10:54"), port: more, internal: true},
+		{destination: to("192.0.2.1:53"), port: udp},
+		{destination: to("198.51.100.7:53"), port: udp, guarded: true}, {destination: to("198.51.100.8:53"), port: udp, guarded: true},
 	}, allowed: ranges}
-	got := newPicture(context.Background(), service.IPv4, &view)
+	got := newPicture(context.Background(), service.IPv4, &view, false)
 	if got.steps = 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	for i := range view.Ports[service.IPv4] {
 		view.Ports[service.IPv4][i].ClusterIP = netip.Addr{} // another Service has it
 	}
-	want.ports[0].frontends = slices.Delete(want.ports[0].frontends, 1, 2)
-	want.ports[1].frontends = nil
 	want.openings = slices.Delete(want.openings, 2, 6)
-	got = newPicture(context.Background(), service.IPv4, &view)
+	got = newPicture(context.Background(), service.IPv4, &view, false)
 	if got.steps = 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("without ClusterIPs: got %+v\nwant %+v", got, want)
 	}
-	if got := newPicture(context.Background(), service.IPv6, &view); len(got.ports) != 0 {
+	if got := newPicture(context.Background(), service.IPv6, &view, false); len(got.openings) != 0 {
 		t.Errorf("in the other family: %+v", got)
-	}
-}
-
-// TestNewer_KeepsUnseenFrontends: a newer picture keeps each frontend that the family cleaner has not seen, once.
-func TestNewer_KeepsUnseenFrontends(t *testing.T) {
-	first := pictured([]string{clusterIP, external}, []string{endpointA})
-	second := pictured([]string{clusterIP, ":30053"}, []string{endpointB})
-	third := pictured([]string{clusterIP}, nil)
-	got := newer(newer(first, second), third)
-	if !reflect.DeepEqual(got.ports, third.ports) {
-		t.Errorf("ports are %v", got.ports)
-	}
-	if want := ats(":30053", clusterIP, external); !reflect.DeepEqual(got.overtaken, want) {
-		t.Errorf("overtaken are %v, want %v", got.overtaken, want)
-	}
-	if len(first.overtaken)+len(second.overtaken)+len(third.overtaken) > 0 {
-		t.Error("a picture was changed after it was handed over")
 	}
 }

@@ -207,10 +207,10 @@ func (w *world) start() {
 		Inside:    w.node.Do,
 		Gather:    w.gather,
 		Drains:    true,
-		Listen: func(e cleaner.Event) {
+		Listen: func(e cleaner.Swept) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.swept = append(w.swept, e.(cleaner.Swept))
+			w.swept = append(w.swept, e)
 		},
 	})
 	w.check(err)
