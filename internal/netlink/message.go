@@ -12,7 +12,8 @@
 //   - [Socket.Exchange] sends any number of requests in one buffer. The kernel
 //     answers those that it rejects, and those that ask for an answer. Usually only
 //     the last one does: its answer shows that none was lost.
-//   - [Socket.Ask] sends one question and reads the reply, which may be a dump.
+//   - [Socket.Ask] sends one question and reads the reply, which may be a dump. [Dump] repeats a dump that is
+//     incomplete.
 //
 // A [Listener] receives what the kernel announces to a multicast group.
 //

@@ -132,6 +132,12 @@ var tenants = []mutation{
 		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestDrains_SubmittedEndpoint")}, short: true,
 	},
 	{
+		name:      "a sweep is done with changes that came meanwhile",
+		sentence:  "The next sweep deletes a flow that became stale during a sweep.",
+		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "	t.todo = newTodo()\n", ""),
+		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestCleaner_ChangeDuringSweep")}, short: true,
+	},
+	{
 		name:      "what a failed sweep has not done is forgotten",
 		sentence:  "A stale flow is deleted even if a sweep fails.",
 		edits:     edit("dataplane/conntrack/cleaner/sweep.go", "	s.table.todo.restore(s.todo)\n", ""),

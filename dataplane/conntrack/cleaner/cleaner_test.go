@@ -227,6 +227,27 @@ func TestCleaner_OtherFamilyGoesOn(t *testing.T) {
 	})
 }
 
+// TestCleaner_ChangeDuringSweep: a change during a sweep causes another sweep, because the first one may have read the
+// flows before the change.
+func TestCleaner_ChangeDuringSweep(t *testing.T) {
+	inHouse(t, func(h *house) {
+		f := h.kernels[service.IPv4]
+		f.listing = func(n int) error {
+			if n == 1 {
+				h.tell(endpointB)
+			}
+			return nil
+		}
+		h.tell(endpointA)
+		time.Sleep(gatherDefault + time.Millisecond)
+		f.add("after the first sweep", clusterIP, endpointA)
+		if events := h.settle(); len(events) != 2 {
+			t.Errorf("%d sweeps: %+v", len(events), events)
+		}
+		h.expectFlows("after the second sweep")
+	})
+}
+
 // TestCleaner_ServicesWithoutUDPCostNoSweep: changes of Services without UDP cause no sweep.
 func TestCleaner_ServicesWithoutUDPCostNoSweep(t *testing.T) {
 	inHouse(t, func(h *house) {

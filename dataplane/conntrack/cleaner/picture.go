@@ -67,7 +67,7 @@ type port struct {
 // incomplete. A Service may have very many openings.
 func newPicture(ctx context.Context, family service.Family, view *service.View, drains bool) *picture {
 	ports := view.Ports[family]
-	p := &picture{drains: drains && view.Drain.Limited && len(ports) > 0, after: view.Drain.After}
+	p := &picture{drains: drains && view.Drain.Limited, after: view.Drain.After}
 	for i := range ports {
 		if ctx.Err() != nil {
 			return p
@@ -78,6 +78,7 @@ func newPicture(ctx context.Context, family service.Family, view *service.View, 
 		p.allowed, p.denied = ports[0].AllowedSources(), ports[0].DenyRanges
 	}
 	p.sort()
+	p.drains = p.drains && len(p.openings) > 0
 	return p
 }
 

@@ -104,7 +104,7 @@ func newSweep(t *table, k kernel, family service.Family, answering service.NodeP
 
 // run sweeps. What is clean is done, even if the rest fails.
 func (s *sweep) run(ctx context.Context) error {
-	if err := s.look(); err != nil {
+	if err := s.prepare(); err != nil {
 		return err
 	}
 	for _, only := range s.questions() {
@@ -134,8 +134,8 @@ func (s *sweep) end() {
 	s.result.Cut = s.table.finish()
 }
 
-// look reads the addresses of the host if they matter.
-func (s *sweep) look() error {
+// prepare reads the addresses of the host if they matter.
+func (s *sweep) prepare() error {
 	if !s.answering.All && !s.todo.all && len(s.todo.checks) == 0 {
 		return nil
 	}
