@@ -337,7 +337,7 @@ var hostile = []mutation{
 	{
 		name:      "late answers of strangers keep their flows",
 		sentence:  "A client whose packets met no rule reaches its Service, although the answer of another host arrives after the repair.",
-		edits:     edit("dataplane/conntrack/cleaner/judge.go", "return h, true", "return nil, false"),
+		edits:     edit("dataplane/conntrack/cleaner/judge.go", "o != nil && (o.internal || !s.onHost(o.Addr))", "o != nil && h == nil"),
 		campaigns: []campaign{unitTest("dataplane/conntrack/cleaner", "TestKernelCleaner_AnswersArriveAfterSweep|TestKernelCleaner_ServiceAddedUnderTraffic")},
 	},
 	{

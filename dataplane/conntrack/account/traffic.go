@@ -24,7 +24,7 @@ type TrafficConfig struct {
 	// if it succeeded. Both are called from one goroutine, and must not block.
 	Changed func(Pressure)
 	Failed  func(error)
-	// Inside is that of Config.
+	// Inside runs a function on a thread in the network namespace to work in; nil is for the process's own.
 	Inside func(func() error) error
 
 	// look is the pause between two looks at the number of entries, and share is traffic.ReadingShare. Tests change them.

@@ -15,17 +15,12 @@ import (
 // packet, it begins a flow in the other direction, to which this packet belongs, so that no rule sees it, and it is
 // answered again. Each deletion is such a race. So a sweep deletes the flows of such answers for a moment, whenever they
 // begin (press). Looks follow at a short pause as long as they find any, and at growing pauses for answers with a long way.
-type again struct {
-	of map[destination]*revisit
-	// at is when the next look is due; zero for never.
-	at time.Time
-	// looking are the destinations whose look is not complete.
-	looking []destination
-}
+type again map[destination]*revisit
 
 // revisit is one destination, and the Service that has it. Looks are those that were due.
 type revisit struct {
-	by    service.Key
+	by service.Key
+	// at is when the next look is due; zero until the one that was due is complete.
 	at    time.Time
 	pause time.Duration
 	looks int
@@ -75,42 +70,35 @@ func (s *sweep) press(ctx context.Context) error {
 }
 
 // due returns the destinations to look at now. They count as looked at with the next complete sweep.
-func (a *again) due(now time.Time) (due []destination) {
-	if a.at.IsZero() || now.Before(a.at) {
-		return nil
-	}
-	for d, r := range a.of {
+func (a again) due(now time.Time) (due []destination) {
+	for d, r := range a {
 		if !r.at.IsZero() && !now.Before(r.at) {
 			r.at = time.Time{}
 			due = append(due, d)
 		}
 	}
-	a.looking = append(a.looking, due...)
-	a.schedule()
 	return due
 }
 
 // swept takes and clears the destinations at which a complete sweep has found such flows, each with its Service.
-func (a *again) swept(end time.Time, astray map[destination]service.Key) {
-	if len(a.looking)+len(astray) == 0 {
-		return
-	}
-	for _, d := range a.looking {
-		r := a.of[d]
+func (a again) swept(end time.Time, astray map[destination]service.Key) {
+	for d, r := range a {
+		if !r.at.IsZero() {
+			continue
+		}
 		r.looks++
 		_, found := astray[d]
 		if r.pause *= 2; !found && r.pause > againSlow || r.looks >= looksMax {
 			delete(astray, d)
-			delete(a.of, d)
+			delete(a, d)
 		}
 		r.at = end.Add(r.pause)
 	}
-	a.looking = a.looking[:0]
 	for d, by := range astray {
-		r := a.of[d]
+		r := a[d]
 		if r == nil {
 			r = &revisit{}
-			a.of[d] = r
+			a[d] = r
 		}
 		if r.by, r.pause = by, againMin; r.looks >= quickLooks {
 			r.pause = againSlow
@@ -118,14 +106,14 @@ func (a *again) swept(end time.Time, astray map[destination]service.Key) {
 		r.at = end.Add(r.pause)
 	}
 	clear(astray)
-	a.schedule()
 }
 
-func (a *again) schedule() {
-	a.at = time.Time{}
-	for _, r := range a.of {
-		if !r.at.IsZero() && (a.at.IsZero() || r.at.Before(a.at)) {
-			a.at = r.at
+// next returns when the next look is due; zero for never.
+func (a again) next() (at time.Time) {
+	for _, r := range a {
+		if !r.at.IsZero() && (at.IsZero() || r.at.Before(at)) {
+			at = r.at
 		}
 	}
+	return at
 }

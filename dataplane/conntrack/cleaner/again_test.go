@@ -75,7 +75,7 @@ func TestSweep_FlowsBegunByAnswer(t *testing.T) {
 func TestAgain(t *testing.T) {
 	d, by := to(clusterIP), named("dns")
 	looks := func(found int) (at []int) {
-		a := again{of: map[destination]*revisit{}}
+		a := again{}
 		start := time.Unix(1, 0)
 		a.swept(start, map[destination]service.Key{d: by})
 		for ms := range 20000 {
@@ -90,7 +90,7 @@ func TestAgain(t *testing.T) {
 			}
 			a.swept(now, astray)
 		}
-		if len(a.of)+len(a.looking) > 0 || !a.at.IsZero() {
+		if len(a) > 0 || !a.next().IsZero() {
 			t.Errorf("%d finds: left are %+v", found, a)
 		}
 		return at

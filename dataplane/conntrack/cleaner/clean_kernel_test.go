@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
@@ -318,5 +319,48 @@ func TestKernelCleaner_UnderTraffic(t *testing.T) {
 		for _, s := range w.taken() {
 			w.check(s.Err)
 		}
+	})
+}
+
+// TestKernelAFirstSweepLosesNoAnswer: processes start, one after the other, while clients ask by all frontends. The sweeps of
+// each delete no flow whose answer is under way, although the servers take their time.
+func TestKernelAFirstSweepLosesNoAnswer(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		view := w.view(w.a, w.b)
+		w.serve(view)
+		w.network.Think(30 * time.Millisecond)
+		var targets []netnstest.Target
+		for _, at := range []netip.AddrPort{
+			netip.AddrPortFrom(w.clusterIP, servicePort), netip.AddrPortFrom(w.external, servicePort), netip.AddrPortFrom(w.plan.node.Addr(), nodePort),
+		} {
+			targets = append(targets, netnstest.Target{Network: "udp", Addr: at})
+		}
+		var mu sync.Mutex
+		answered := 0
+		load, err := netnstest.StartLoad(w.Context(), netnstest.LoadConfig{
+			Client: w.client, Targets: targets, Pause: 5 * time.Millisecond, Patience: patience,
+			Note: func(e netnstest.Exchange) {
+				mu.Lock()
+				defer mu.Unlock()
+				if answered++; e.Err != nil {
+					t.Errorf("%v: %v", targets[e.Target], e.Err)
+				}
+			},
+		})
+		w.check(err)
+		for range 3 {
+			w.stop()
+			w.start()
+			w.cleaner.Submitted(context.Background(), w.family, view)
+			w.cleaner.Programmed(context.Background(), w.family, view)
+			w.cleaner.Repaired(w.family)
+			w.expectDeleted(w.awaitSwept(), 0, "after the start")
+			time.Sleep(300 * time.Millisecond) // the first of the sweeps that follow
+		}
+		load.Stop()
+		for _, s := range w.taken() {
+			w.expectDeleted(s, 0, "soon after the start")
+		}
+		t.Logf("%d exchanges", answered)
 	})
 }

@@ -4,7 +4,6 @@ package cleaner
 
 import (
 	"cmp"
-	"container/heap"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,9 +24,8 @@ type draining struct {
 	key     service.Key
 	picture *picture
 	leavers map[leaverKey]*leaver
-	// at is the next deadline, and place that of the Service in the queue; negative without a deadline.
-	at    time.Time
-	place int
+	// at is the next deadline; zero without one.
+	at time.Time
 }
 
 type leaverKey struct {
@@ -61,7 +59,7 @@ func (t *table) drain(h, former *holding, now time.Time) {
 		t.schedule(s)
 		return
 	case s == nil:
-		s = &draining{key: h.key, picture: &picture{}, leavers: map[leaverKey]*leaver{}, place: -1}
+		s = &draining{key: h.key, picture: &picture{}, leavers: map[leaverKey]*leaver{}}
 		h.drain = s
 	}
 	before := s.picture
@@ -132,8 +130,16 @@ func (t *table) look(s *draining, which func(portID) bool) {
 
 // due makes leavers due whose deadline has passed.
 func (t *table) due(now time.Time) {
-	for len(t.queue) > 0 && !now.Before(t.queue[0].at) {
-		s, due := t.queue[0], map[portID]bool{}
+	if t.deadline.IsZero() || now.Before(t.deadline) {
+		return
+	}
+	t.deadline = time.Time{}
+	for s := range t.leaving {
+		if now.Before(s.at) {
+			t.await(s)
+			continue
+		}
+		due := map[portID]bool{}
 		for k, l := range s.leavers {
 			if !l.due && !now.Before(l.since.Add(s.picture.after)) {
 				l.due, due[k.portID] = true, true
@@ -148,13 +154,10 @@ func (t *table) due(now time.Time) {
 func (t *table) next() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.queue) == 0 {
-		return time.Time{}
-	}
-	return t.queue[0].at
+	return t.deadline
 }
 
-// schedule puts a Service where it belongs in the queue.
+// schedule takes note of a Service's next deadline.
 func (t *table) schedule(s *draining) {
 	s.at = time.Time{}
 	for _, l := range s.leavers {
@@ -162,14 +165,18 @@ func (t *table) schedule(s *draining) {
 			s.at = at
 		}
 	}
-	switch {
-	case s.at.IsZero() && s.place >= 0:
-		heap.Remove(&t.queue, s.place)
-	case s.at.IsZero():
-	case s.place < 0:
-		heap.Push(&t.queue, s)
-	default:
-		heap.Fix(&t.queue, s.place)
+	if s.at.IsZero() {
+		delete(t.leaving, s)
+		return
+	}
+	t.leaving[s] = true
+	t.await(s)
+}
+
+// await makes the next deadline that of a Service, unless it is earlier.
+func (t *table) await(s *draining) {
+	if t.deadline.IsZero() || s.at.Before(t.deadline) {
+		t.deadline = s.at
 	}
 }
 
@@ -244,31 +251,4 @@ func (c *Cut) add(endpoint netip.AddrPort, l *leaver) {
 	if l.crowded {
 		c.Crowded++
 	}
-}
-
-// drainQueue is a heap (container/heap) of Services, the next deadline first.
-type drainQueue []*draining
-
-func (q drainQueue) Len() int           { return len(q) }
-func (q drainQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
-func (q drainQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
-}
-
-// Push implements container/heap.
-func (q *drainQueue) Push(x any) {
-	s := x.(*draining)
-	s.place = len(*q)
-	*q = append(*q, s)
-}
-
-// Pop implements container/heap.
-func (q *drainQueue) Pop() any {
-	last := len(*q) - 1
-	s := (*q)[last]
-	s.place = -1
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	return s
 }

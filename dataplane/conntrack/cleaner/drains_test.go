@@ -191,7 +191,7 @@ func TestDrains_ForgetState(t *testing.T) {
 			h.settle()
 			k := h.families[service.IPv4]
 			h := k.table.services[named("web")]
-			if d := k.table; len(d.todo.looks)+len(d.busy)+len(d.queue) > 0 || h != nil && (h.drain != nil || len(h.coming.ports) > 0) {
+			if d := k.table; len(d.todo.looks)+len(d.busy)+len(d.leaving) > 0 || h != nil && (h.drain != nil || len(h.coming.ports) > 0) {
 				t.Errorf("remembered: %+v", d)
 			}
 		}

@@ -39,7 +39,7 @@ func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
 		table:  newTable(),
 		wake:   make(chan struct{}, 1),
 		pace:   pace{gather: config.Gather},
-		again:  again{of: map[destination]*revisit{}},
+		again:  again{},
 		astray: map[destination]service.Key{},
 	}
 }
@@ -103,7 +103,7 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 		k.sweep(ctx)
 	}
 	wait := time.Duration(math.MaxInt64)
-	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at, k.again.at, k.table.next()} {
+	for _, at := range [...]time.Time{k.pace.next(), k.doubts.at, k.again.next(), k.table.next()} {
 		if !at.IsZero() {
 			wait = min(wait, max(0, time.Until(at)))
 		}
@@ -118,7 +118,7 @@ func (k *familyCleaner) remind(now time.Time) (waits, fresh bool) {
 	defer t.mu.Unlock()
 	t.todo.fresh = t.todo.fresh && t.todo.waits()
 	for _, d := range k.again.due(now) {
-		t.recheck(d, k.again.of[d].by)
+		t.recheck(d, k.again[d].by)
 	}
 	t.due(now)
 	return t.todo.waits(), t.todo.fresh

@@ -161,39 +161,38 @@ func (s *sweep) onNode(a netip.Addr) bool {
 // questions returns filters that together let all flows through that are to be judged, those by source first. It stops
 // as soon as there are too many.
 func (s *sweep) questions() []filter {
-	if s.todo.all {
-		return []filter{{}}
+	w, everything := s.todo, []filter{{}}
+	if w.all {
+		return everything
+	}
+	if len(w.checks)+len(w.looks) == 0 {
+		everything[0].Protocol = unix.IPPROTO_UDP
 	}
 	var sources, all []filter
-	add := func(d destination) (few bool) {
+	add := func(d destination, sends bool) (few bool) {
 		s.steps++
-		if !slices.ContainsFunc(all, func(f filter) bool { return f.Covers(d) }) {
+		covers := func(f filter) bool { return f.Covers(d) }
+		if !slices.ContainsFunc(all, covers) {
 			all = append(all, conntrack.FilterFor(d))
+		}
+		if sends && d.Addr.IsValid() && !slices.ContainsFunc(sources, covers) {
+			sources = append(sources, conntrack.FilterFor(d).BySource())
 		}
 		return len(sources)+len(all) <= filtersMax
 	}
-	for d := range s.todo.looks {
-		if !add(d) {
-			return []filter{{}}
+	for d := range w.looks {
+		if !add(d, false) {
+			return everything
 		}
 	}
-	for d := range s.todo.checks {
-		if few := add(d); d.Addr.IsValid() && !slices.ContainsFunc(sources, func(f filter) bool { return f.Covers(d) }) {
-			sources = append(sources, conntrack.FilterFor(d).BySource())
-		} else if few {
-			continue
-		}
-		if len(sources)+len(all) > filtersMax {
-			return []filter{{}}
+	for d := range w.checks {
+		if !add(d, true) {
+			return everything
 		}
 	}
-	for d := range s.todo.flows {
-		switch {
-		case add(d):
-		case len(s.todo.checks)+len(s.todo.looks) > 0:
-			return []filter{{}}
-		default:
-			return []filter{{Destination: destination{Protocol: unix.IPPROTO_UDP}}}
+	for d := range w.flows {
+		if !add(d, false) {
+			return everything
 		}
 	}
 	return append(sources, all...)

@@ -26,9 +26,11 @@ type table struct {
 	claims   map[destination][]*holding
 	// todo is for the next sweep, which takes it.
 	todo *todo
-	// busy are the Services whose looks are not complete, and queue those with a drain deadline ahead.
-	busy  map[*draining]bool
-	queue drainQueue
+	// busy are the Services whose looks are not complete.
+	busy map[*draining]bool
+	// leaving are the Services with a drain deadline ahead, and deadline is the first of them or earlier; zero without one.
+	leaving  map[*draining]bool
+	deadline time.Time
 	// closed discards further views.
 	closed bool
 	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
@@ -68,7 +70,8 @@ type todo struct {
 
 func newTable() *table {
 	return &table{
-		services: map[service.Key]*holding{}, claims: map[destination][]*holding{}, todo: newTodo(), busy: map[*draining]bool{},
+		services: map[service.Key]*holding{}, claims: map[destination][]*holding{}, todo: newTodo(),
+		busy: map[*draining]bool{}, leaving: map[*draining]bool{},
 	}
 }
 

@@ -38,6 +38,7 @@ type world struct {
 	testing.TB
 	plan
 	family             service.Family
+	network            *netnstest.Network
 	client, node, pods *netns.Namespace
 	renderer           dataplane.Renderer
 	writer             dataplane.Writer
@@ -189,7 +190,8 @@ func (w *world) build() {
 			Name: name, Host: "pods", At: netip.AddrPortFrom(at.Addr(), endpointPort),
 		})
 	}
-	hosts := netnstest.Build(w, plan).Hosts
+	w.network = netnstest.Build(w, plan)
+	hosts := w.network.Hosts
 	w.client, w.node, w.pods = hosts["client"], hosts["node"], hosts["pods"]
 	w.check(w.node.Sysctl("net.netfilter.nf_conntrack_acct", "1"))
 }
