@@ -253,9 +253,14 @@ func TestKernelCleaner_ManyServicesAtOnce(t *testing.T) {
 			address = address.Next()
 		}
 		b := w.view(w.b).Ports[w.family][0].Cluster
+		w.stop()
+		w.gather = 200 * time.Millisecond // for all changes to come before the sweep
+		w.start()
 		for _, view := range views[1:] {
 			view.Ports[w.family][0].Cluster, view.Ports[w.family][0].Serving = b, b
 			w.write(view)
+		}
+		for _, view := range views[1:] {
 			w.cleaner.Programmed(context.Background(), w.family, view)
 		}
 		s := w.tell(views[0])

@@ -46,10 +46,7 @@ func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
 
 // put stores a view of a Service. The kernel may follow it from now on, or does so if it is applied.
 func (k *familyCleaner) put(key service.Key, p *picture, applied bool) {
-	k.table.mu.Lock()
-	k.table.put(key, p, applied, time.Now())
-	k.table.mu.Unlock()
-	if applied {
+	if k.table.put(key, p, applied, time.Now()); applied {
 		k.call()
 	}
 }
@@ -145,6 +142,7 @@ func (k *familyCleaner) sweep(ctx context.Context) {
 
 func (k *familyCleaner) attempt(ctx context.Context) (result Swept, fresh bool, err error) {
 	kernel := k.open()
+	defer func() { err = errors.Join(err, kernel.Close()) }()
 	s := newSweep(k.table, kernel, k.family, k.config.NodePorts(k.family), k.astray)
 	if owner := k.config.Owner; owner != nil {
 		s.owned = func(d destination) bool {
@@ -156,9 +154,7 @@ func (k *familyCleaner) attempt(ctx context.Context) (result Swept, fresh bool, 
 		}
 	}
 	err = s.run(ctx)
-	s.end()
-	s.result.Took = time.Since(s.began)
-	return s.result, s.todo.fresh, errors.Join(err, s.press(ctx), kernel.Close())
+	return s.result, s.todo.fresh, errors.Join(err, s.press(ctx))
 }
 
 // pace decides when to sweep. It is pure: its owner passes in what happened and the time.

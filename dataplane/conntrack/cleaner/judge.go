@@ -8,14 +8,26 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// judge reports whether a flow is to be deleted, and why. The first reason counts:
-//
-//	the client is not allowed                    unanswered
-//	the Service leads elsewhere                  UDP       } unless its last view, which the kernel
-//	no rule saw it                               unanswered} may follow already, leads there
-//	no rule saw it, or what it is an answer to   answered
-//	its endpoint has left, and the deadline passed
+// judge reports whether a flow is to be deleted, and why.
 func (s *sweep) judge(f *flow) (why blame, stale bool) {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if why, stale = s.reason(f); stale && !f.Translated() {
+		s.stray(f, &why)
+	}
+	return why, stale
+}
+
+// reason returns why a flow is to be deleted, by the first of these that holds:
+//
+//  1. It is unanswered, and its client is not allowed.
+//  2. It is of UDP, and its Service leads elsewhere.
+//  3. It is unanswered, and no rule saw it.
+//  4. No rule saw it, although it is answered, or the packets that it answers.
+//  5. Its endpoint has left, and the drain deadline has passed.
+//
+// If the last view of a Service leads there, 2 and 3 do not hold: the kernel may follow it already.
+func (s *sweep) reason(f *flow) (why blame, stale bool) {
 	h, o := s.subject(f)
 	if o != nil && !h.applied.admits(o, f.From.Addr()) {
 		return blame{by: h.key}, true
@@ -76,7 +88,7 @@ func (s *sweep) changed(d destination) (by service.Key, is bool) {
 // subject returns the opening whose check applies to a connection, and its Service, if the connection is unanswered; nil
 // otherwise.
 func (s *sweep) subject(f *flow) (*holding, *opening) {
-	if f.Replied {
+	if f.Replied || !s.todo.all && len(s.todo.checks) == 0 {
 		return nil, nil
 	}
 	to := f.Destination()

@@ -93,7 +93,7 @@ type blame struct {
 	reversed bool
 }
 
-// newSweep takes what a table has to do. The caller calls end afterwards.
+// newSweep takes what a table has to do. What a run does not do, it gives back.
 func newSweep(t *table, k kernel, family service.Family, answering service.NodePortAddresses, astray map[destination]service.Key) *sweep {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,6 +104,7 @@ func newSweep(t *table, k kernel, family service.Family, answering service.NodeP
 
 // run sweeps. What is clean is done, even if the rest fails.
 func (s *sweep) run(ctx context.Context) error {
+	defer s.end()
 	if err := s.prepare(); err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func (s *sweep) end() {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	s.table.todo.restore(s.todo)
-	s.result.Cut = s.table.finish()
+	s.result.Cut, s.result.Took = s.table.finish(), time.Since(s.began)
 }
 
 // prepare reads the addresses of the host if they matter.
@@ -215,12 +216,7 @@ func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error
 // examine judges one flow, and deletes it with others if it is stale.
 func (s *sweep) examine(f *flow) error {
 	s.result.Flows++
-	s.table.mu.Lock()
 	why, stale := s.judge(f)
-	if stale && !f.Translated() {
-		s.stray(f, &why)
-	}
-	s.table.mu.Unlock()
 	if !stale {
 		return nil
 	}
@@ -240,7 +236,15 @@ func (s *sweep) flush() error {
 		return nil
 	}
 	outcomes, err := s.kernel.Delete(s.stale)
+	s.count(outcomes)
+	s.stale, s.blame, s.space = s.stale[:0], s.blame[:0], s.space[:0]
+	return err
+}
+
+// count takes note of what was deleted.
+func (s *sweep) count(outcomes []error) {
 	s.table.mu.Lock() // the leavers belong to it
+	defer s.table.mu.Unlock()
 	for i, outcome := range outcomes {
 		switch {
 		case outcome == nil:
@@ -256,7 +260,4 @@ func (s *sweep) flush() error {
 			s.refused, s.refusal = s.refused+1, outcome
 		}
 	}
-	s.table.mu.Unlock()
-	s.stale, s.blame, s.space = s.stale[:0], s.blame[:0], s.space[:0]
-	return err
 }

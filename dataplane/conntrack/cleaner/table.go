@@ -140,6 +140,8 @@ func (t *table) close() {
 
 // put stores a view of a Service. The kernel may follow it from now on, or does so if it is applied.
 func (t *table) put(key service.Key, p *picture, applied bool, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	h := t.services[key]
 	if t.closed || h == nil && len(p.openings) == 0 {
 		return
@@ -243,7 +245,7 @@ func (t *table) owner(d destination) *holding {
 	return nil
 }
 
-// isStale judges a UDP flow to a destination.
+// isStale judges a UDP flow to a destination of UDP.
 //
 //   - A flow to a serving endpoint stays, whatever happens to the others.
 //   - If something serves, any other flow is stale, whether it leads to an endpoint that left
