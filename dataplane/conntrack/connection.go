@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack reads the kernel's connection table over netlink, deletes entries of it, and receives what the kernel
-// announces of it. It has the one decoder of entries. What entries mean for Services is the business of the packages below
-// it:
+// Package conntrack reads the kernel's connection table over netlink, deletes its entries, and receives the kernel's
+// announcements of connections. All of Sluice decodes entries with this package. Two packages below it relate entries
+// to Services:
 //
-//   - cleaner deletes entries of flows that no longer lead where their Service leads;
-//   - account adds up what connections to Services carry, and watches how full the table is.
+//   - cleaner deletes stale flows;
+//   - account adds up the traffic of connections to Services, and watches the usage of the table.
 package conntrack
 
 import (
@@ -19,8 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The messages of ctnetlink and the attributes that matter here
-// (linux/netfilter/nfnetlink_conntrack.h).
+// Messages of ctnetlink and their attributes (linux/netfilter/nfnetlink_conntrack.h).
 const (
 	messageGet        = 1 // IPCTNL_MSG_CT_GET
 	messageDelete     = 2 // IPCTNL_MSG_CT_DELETE
@@ -65,7 +64,7 @@ var tcpStates = [...]string{
 	"", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
 }
 
-// layout is what differs between the families.
+// layout contains the constants that differ between the IP families.
 type layout struct {
 	protocol            uint8  // NFPROTO_…
 	source, destination uint16 // CTA_IP_…
@@ -76,63 +75,63 @@ var layouts = service.PerFamily[layout]{
 	service.IPv6: {protocol: unix.NFPROTO_IPV6, source: 3, destination: 4},
 }
 
-// Connection is a tracked connection as its client made it, and where its packets go.
+// Connection is an entry of the table: a connection as its client sees it, and the destination of its packets.
 type Connection struct {
-	// Number distinguishes it from the others of its family.
+	// Number identifies the connection among those of its family.
 	Number   uint32
 	Protocol uint8
-	// From and To are the client and the destination that it asked for.
+	// From and To are the addresses of the client and of the destination to which the client sends.
 	From, To netip.AddrPort
-	// Answerer is who gets the packets, and Seen whom it sees as their sender.
+	// Answerer receives the packets. Seen is the source address that it sees.
 	Answerer, Seen netip.AddrPort
-	// State is that of a TCP connection, such as ESTABLISHED; empty otherwise. The kernel does not say it of one
-	// that is offloaded.
+	// State is the state of a TCP connection, such as ESTABLISHED. It is empty for other protocols and, because the
+	// kernel does not report it, for offloaded connections.
 	State string
-	// Replied is set if packets of the other direction were seen.
+	// Replied is set if the kernel saw packets of the reply direction.
 	Replied bool
 	// Offloaded is set while a flowtable has the connection: its packets bypass netfilter.
 	Offloaded bool
-	// Accounted is set if the kernel counts its packets and bytes, which are in Carried then: those from the client,
-	// and those to it, with the headers of IP and above. It does so for connections that began after
+	// Accounted is set if the kernel counts packets and bytes of the connection. Then Carried contains the counters of
+	// both directions, with the headers of IP and above. The kernel counts connections that began after
 	// net.netfilter.nf_conntrack_acct was set.
 	Accounted bool
 	Carried   traffic.Counts
-	// Began is zero unless net.netfilter.nf_conntrack_timestamp was set before.
+	// Began is the start of the connection. It is zero unless net.netfilter.nf_conntrack_timestamp was set before.
 	Began time.Time
 }
 
-// Tuple is how a client names its connection: from itself to the destination that it asked for.
+// Tuple identifies a connection as its client sees it.
 type Tuple struct {
 	Protocol uint8
 	From, To netip.AddrPort
 }
 
-// Tuple returns the connection's name.
+// Tuple returns the tuple of the connection.
 func (c *Connection) Tuple() Tuple { return Tuple{c.Protocol, c.From, c.To} }
 
-// Frontend returns the destination; false if no Service has such a protocol.
+// Frontend returns the destination as a frontend, or false if Services cannot have the protocol.
 func (t Tuple) Frontend() (service.Frontend, bool) {
 	p, ok := service.ProtocolOf(t.Protocol)
 	return service.Frontend{Addr: t.To.Addr(), Port: t.To.Port(), Protocol: p}, ok
 }
 
-// Destination returns where the client sends to.
+// Destination returns the destination to which the client sends.
 func (c *Connection) Destination() Destination { return destination(c.To, c.Protocol) }
 
-// Source returns where the client sends from.
+// Source returns the address, port and protocol from which the client sends.
 func (c *Connection) Source() Destination { return destination(c.From, c.Protocol) }
 
 func destination(at netip.AddrPort, protocol uint8) Destination {
 	return Destination{at.Addr(), at.Port(), protocol}
 }
 
-// Translated reports whether the connection leads elsewhere than its client asked for.
+// Translated reports whether the packets go to another address or port than the client sends to.
 func (c *Connection) Translated() bool { return c.Answerer != c.To }
 
 // Closed reports whether both ends have closed a TCP connection, or one has reset it.
 func (c *Connection) Closed() bool { return c.State == "TIME_WAIT" || c.State == "CLOSE" }
 
-// parse reads the kernel's description of an entry. What it lacks is zero.
+// parse decodes the kernel's description of an entry. Missing attributes are zero.
 func parse(attrs []byte) (c Connection) {
 	for attr := range netlink.Attrs(attrs) {
 		switch attr.Type {
@@ -161,12 +160,12 @@ func parse(attrs []byte) (c Connection) {
 	return c
 }
 
-// counters reads those of one direction.
+// counters decodes the counters of one direction.
 func counters(b []byte) (packets, bytes uint64) {
 	return netlink.Find(b, attrPackets).Uint64(), netlink.Find(b, attrBytes).Uint64()
 }
 
-// parseTuple reads one direction of an entry.
+// parseTuple decodes one direction of an entry.
 func parseTuple(b []byte) (from, to netip.AddrPort, protocol uint8) {
 	var source, destination netip.Addr
 	var sourcePort, destinationPort uint16

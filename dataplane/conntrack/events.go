@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// EventKind says what happened to a connection.
+// EventKind is the kind of an event.
 type EventKind uint8
 
 // The kinds of events.
@@ -25,14 +25,15 @@ const (
 	Ended
 )
 
-// TableEvent is the kernel's announcement about a connection to a Service. It has counters only if it ended.
+// TableEvent is the kernel's announcement of a connection to a Service. It contains counters only if the connection
+// ended.
 type TableEvent struct {
 	Kind   EventKind
 	Family service.Family
 	Connection
 	// Identity identifies the entry for deletion.
 	Identity Description
-	// Key is the Service that the connection asks for, and At when the announcement arrived.
+	// Key is the Service of the frontend to which the client sends. At is the arrival time of the announcement.
 	Key service.Key
 	At  time.Time
 }
@@ -40,10 +41,10 @@ type TableEvent struct {
 // Groups of announcements (NFNLGRP_CONNTRACK_NEW, …_UPDATE, …_DESTROY).
 const groupNew, groupUpdate, groupDestroy = 1, 2, 3
 
-// ErrNoEvents means that the kernel does not announce connections.
+// ErrNoEvents means that the kernel announces no connections.
 var ErrNoEvents = errors.New("the kernel announces no connections, because net.netfilter.nf_conntrack_events is 0; set it to 1")
 
-// CheckEvents returns ErrNoEvents if listening is useless.
+// CheckEvents returns ErrNoEvents if the kernel announces no connections.
 func CheckEvents() error {
 	if text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); err == nil && strings.TrimSpace(string(text)) == "0" {
 		return ErrNoEvents
@@ -51,10 +52,10 @@ func CheckEvents() error {
 	return nil
 }
 
-// listener hears what the kernel announces of connections.
+// listener receives the kernel's announcements of connections.
 type listener struct{ *netlink.Listener }
 
-// Listen begins to listen, in the network namespace of the calling thread.
+// Listen starts an Announcer in the network namespace of the calling thread.
 func Listen() (Announcer, error) {
 	if err := CheckEvents(); err != nil {
 		return nil, err

@@ -17,31 +17,32 @@ import (
 )
 
 const (
-	// linger is how long a Feed listens after the last subscription.
+	// linger is the time for which a Feed listens after the last subscription.
 	linger = time.Minute
-	// waitingMax bounds the events that wait for one subscriber: a reading of a full table takes about two seconds.
+	// waitingMax is the maximum number of pending events of one subscriber. A reading of a full table takes about two
+	// seconds.
 	waitingMax = 1 << 17
 )
 
-// Announcer calls each for every event, and lost if events were lost because too many came, until it is closed. An
+// Announcer calls each for every event until it is closed, and lost if events were lost because there were too many. An
 // event is valid during the call.
 type Announcer interface {
 	Run(each func(*TableEvent), lost func()) error
 	Close() error
 }
 
-// Feed gives the kernel's announcements of connections to all parts of the process that want some. It has one socket,
-// and none from a minute after the last subscription. While it is open, the kernel makes a message for each connection
-// that begins or ends and for each change of its state.
+// Feed passes the kernel's announcements of connections to all subscribers in the process. It has one socket, which it
+// closes a minute after the last subscription. While the socket is open, the kernel creates a message for each
+// connection that begins or ends, and for each change of its state.
 type Feed struct {
-	// Owner returns the Service that has a frontend, or its port as a node port.
+	// Owner returns the Service that owns a frontend, or its port as a node port.
 	Owner func(service.Family, service.Frontend) (service.Key, bool)
-	// Open begins to listen, and Read reads the connections of a family: Listen and Translated, but for tests.
+	// Open starts an Announcer, and Read reads the connections of a family: Listen and Translated, except in tests.
 	Open func() (Announcer, error)
 	Read func(context.Context, service.Family, func(Connection)) error
 
 	mu sync.Mutex
-	// kernel is nil while nothing listens.
+	// kernel is nil while the feed does not listen.
 	kernel Announcer
 	// subscribed is replaced when it changes.
 	subscribed []*Subscription
@@ -50,9 +51,9 @@ type Feed struct {
 	rest time.Time
 }
 
-// Subscription receives events until it is closed. One goroutine uses it.
+// Subscription receives events until it is closed. Use it from one goroutine.
 type Subscription struct {
-	// C gets a value when Take has something.
+	// C receives a value when there is something to Take.
 	C      chan struct{}
 	feed   *Feed
 	wants  func(service.Key) bool
@@ -64,7 +65,8 @@ type Subscription struct {
 	err     error
 }
 
-// Subscribe begins to collect events of the Services that are wanted. Wants is called in the feed's goroutine.
+// Subscribe starts a subscription to events of the Services for which wants returns true. The feed's goroutine calls
+// wants.
 func (f *Feed) Subscribe(wants func(service.Key) bool) (*Subscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +101,7 @@ func (s *Subscription) Close() (err error) {
 	return err
 }
 
-// Rest ends listening now if there is no subscription.
+// Rest closes the socket now if there is no subscription.
 func (f *Feed) Rest() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,13 +111,13 @@ func (f *Feed) Rest() {
 	}
 }
 
-// run gives out announcements until the announcer is closed or fails.
+// run passes announcements to subscribers until the announcer is closed or fails.
 func (f *Feed) run(kernel Announcer) {
 	err := kernel.Run(f.announce, func() { f.each(func(s *Subscription) { s.lost = true }) })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.kernel != kernel {
-		return // it was closed
+		return // the feed closed it
 	}
 	err = errors.Join(err, kernel.Close())
 	for _, s := range f.subscribed {
@@ -124,7 +126,7 @@ func (f *Feed) run(kernel Announcer) {
 	f.kernel, f.subscribed = nil, nil
 }
 
-// announce gives an event to those who want it. The other states of TCP connections matter to none.
+// announce passes an event to the subscriptions that want it. No subscriber uses the other states of TCP connections.
 func (f *Feed) announce(e *TableEvent) {
 	if e.Kind == Changed && !e.Closed() && e.State != "SYN_RECV" {
 		return
@@ -147,7 +149,7 @@ func (f *Feed) announce(e *TableEvent) {
 	})
 }
 
-// each changes what waits for each subscriber.
+// each calls change for each subscription.
 func (f *Feed) each(change func(*Subscription)) {
 	f.mu.Lock()
 	all := f.subscribed
@@ -157,7 +159,7 @@ func (f *Feed) each(change func(*Subscription)) {
 	}
 }
 
-// change changes what waits, and wakes the subscriber if there is something. It waits for no subscriber.
+// change changes the pending events, and wakes the subscriber if there is something to take. It does not block.
 func (s *Subscription) change(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +171,7 @@ func (s *Subscription) change(change func()) {
 	}
 }
 
-// Take returns the events that wait, whether some were lost since the last call, and why no more will come.
+// Take returns the pending events, whether events were lost since the last call, and the error that ended the feed.
 func (s *Subscription) Take() (events []TableEvent, lost bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,12 +180,12 @@ func (s *Subscription) Take() (events []TableEvent, lost bool, err error) {
 	return events, lost, err
 }
 
-// Read asks the kernel for the counters of an event's connection as they are now.
+// Read reads the present counters of an event's connection into the event.
 func (s *Subscription) Read(ctx context.Context, e *TableEvent) {
 	if s.socket == nil {
 		var err error
 		if s.socket, err = open(nil); err != nil {
-			return // the connection has no counters then, as if it were gone
+			return // the event gets no counters, as if the connection no longer existed
 		}
 	}
 	_ = ask(ctx, s.socket, messageGet, unix.NLM_F_ACK, layouts[e.Family].protocol, e.Identity, func(attrs []byte) error {
@@ -193,7 +195,7 @@ func (s *Subscription) Read(ctx context.Context, e *TableEvent) {
 	})
 }
 
-// Service returns the one that a connection asks for.
+// Service returns the Service to which the client of a connection sends.
 func (f *Feed) Service(family service.Family, of Tuple) (key service.Key, ok bool) {
 	frontend, ok := of.Frontend()
 	if ok {
@@ -202,8 +204,8 @@ func (f *Feed) Service(family service.Family, of Tuple) (key service.Key, ok boo
 	return key, ok
 }
 
-// List calls each with all translated connections of Services. Readings take at most 2 % of the time: it returns false
-// if the next one may not begin yet. One goroutine uses it.
+// List calls each with all translated connections of Services. Readings take at most 2 % of the time: List returns
+// false if the next reading may not begin yet. Use it from one goroutine.
 func (f *Feed) List(ctx context.Context, each func(service.Key, *Connection)) (complete bool, err error) {
 	if time.Now().Before(f.rest) {
 		return false, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// attrFilterOriginal (CTA_FILTER_ORIG_FLAGS) is a bit set of the parts of a tuple that
-// must match (net/netfilter/nf_internals.h).
+// attrFilterOriginal (CTA_FILTER_ORIG_FLAGS) is a bit set of the parts of a tuple that must match
+// (net/netfilter/nf_internals.h).
 const (
 	attrFilterOriginal    = 1
 	filterSource          = 1 << 0 // CTA_IP_SRC
@@ -21,28 +21,28 @@ const (
 	filterDestinationPort = 1 << 5 // CTA_PROTO_DST_PORT
 )
 
-// Destination is where clients send to. What is zero stands for any: any address for a node port, and any port and
-// protocol for a ClusterIP.
+// Destination is the destination to which clients send. Zero fields mean any value: a node port has no address, and a
+// ClusterIP with all ports has no port and no protocol.
 type Destination struct {
 	Addr     netip.Addr
 	Port     uint16
 	Protocol uint8
 }
 
-// Compare orders destinations in any way.
+// Compare defines an order of destinations, which has no meaning.
 func (d Destination) Compare(other Destination) int {
 	return cmp.Or(d.Addr.Compare(other.Addr), cmp.Compare(d.Port, other.Port), cmp.Compare(d.Protocol, other.Protocol))
 }
 
-// Filter selects entries by protocol, address and port of their destination, or of their source. What is zero selects all.
+// Filter selects entries by protocol, address and port of their destination, or of their source. Zero fields match all
+// values.
 type Filter struct {
 	Destination
 	Source bool
 }
 
-// FilterFor returns the narrowest filter for the entries to a destination. It omits IPv6
-// addresses: the kernel lists the entries to every address except that one
-// (ctnetlink_filter_match_tuple, Linux 5.8 to 6.18 at least).
+// FilterFor returns the narrowest filter for the entries to a destination. It omits IPv6 addresses, because the kernel
+// would list the entries to all other addresses instead (ctnetlink_filter_match_tuple, Linux 5.8 to 6.18 at least).
 func FilterFor(d Destination) Filter {
 	if d.Addr.Is6() {
 		d.Addr = netip.Addr{}
@@ -50,13 +50,13 @@ func FilterFor(d Destination) Filter {
 	return Filter{Destination: d}
 }
 
-// BySource returns the filter for the entries that come from there.
+// BySource returns the filter for the entries whose source is the destination of f.
 func (f Filter) BySource() Filter {
 	f.Source = f.Destination != Destination{}
 	return f
 }
 
-// Lets reports whether the filter lets an entry through.
+// Lets reports whether the filter matches an entry.
 func (f Filter) Lets(e *Entry) bool {
 	if f.Source {
 		return f.Covers(e.Connection.Source())
@@ -64,14 +64,13 @@ func (f Filter) Lets(e *Entry) bool {
 	return f.Covers(e.Connection.Destination())
 }
 
-// Covers reports whether the filter lets all entries to a destination through, or those from there.
+// Covers reports whether the filter matches all entries to a destination, or all entries from it if Source is set.
 func (f Filter) Covers(d Destination) bool {
 	return (f.Protocol == 0 || f.Protocol == d.Protocol) && (f.Port == 0 || f.Port == d.Port) &&
 		(!f.Addr.IsValid() || f.Addr == d.Addr)
 }
 
-// append makes the kernel omit what the filter excludes (Linux 5.8). Older kernels ignore it and list every entry of the
-// family.
+// append adds the filter to a request. Kernels before Linux 5.8 ignore it, and list all entries of the family.
 func (f Filter) append(b []byte, family service.Family) []byte {
 	if (f == Filter{}) {
 		return b

@@ -17,7 +17,7 @@ import (
 const (
 	// deleteBatch is the number of entries that one request deletes.
 	deleteBatch = 128
-	// attempts bounds the attempts at a list that is incomplete.
+	// attempts is the maximum number of attempts to read a complete list.
 	attempts = 6
 )
 
@@ -27,12 +27,11 @@ var ErrGone = errors.New("conntrack: the entry no longer exists")
 // Kernel is the kernel's connection table of one family. Use it from one goroutine at a time.
 type Kernel struct {
 	Family service.Family
-	// Inside runs a function on a thread in the network namespace to work in; nil is for the process's own.
+	// Inside runs a function on a thread in the network namespace of the table; nil means that of the process.
 	Inside func(func() error) error
-	// filterless sends requests as if there were no filters.
+	// filterless sends requests without filters.
 	filterless bool
-	// deleting is a separate socket because a listing is in progress meanwhile. It
-	// is nil until something is deleted.
+	// deleting is a separate socket, because deletions happen during a listing. It is nil until the first deletion.
 	deleting *netlink.Socket
 }
 
@@ -42,7 +41,7 @@ type Entry struct {
 	Description Description
 }
 
-// Description is how the kernel describes an entry, as attributes, or the part of it that identifies the entry.
+// Description contains the kernel's attributes of an entry, or only those that identify the entry.
 type Description []byte
 
 // open opens a socket in a network namespace.
@@ -57,7 +56,7 @@ func open(inside func(func() error) error) (socket *netlink.Socket, err error) {
 	return socket, err
 }
 
-// ask sends one request about a protocol family, and calls each with the parts of the reply.
+// ask sends one request for a protocol family, and calls each with the messages of the reply.
 func ask(ctx context.Context, s *netlink.Socket, kind, flags uint16, family uint8, attrs []byte, each func(attrs []byte) error) error {
 	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, kind, flags, family)
 	return s.Ask(ctx, netlink.Finish(append(request, attrs...), mark), func(m netlink.Message) error {
@@ -68,7 +67,7 @@ func ask(ctx context.Context, s *netlink.Socket, kind, flags uint16, family uint
 	})
 }
 
-// Close closes what deletions have opened.
+// Close closes the socket for deletions.
 func (k *Kernel) Close() error {
 	if k.deleting == nil {
 		return nil
@@ -78,9 +77,9 @@ func (k *Kernel) Close() error {
 	return err
 }
 
-// Each calls each with every entry that the filter lets through, as it arrives, and reports whether the filter was
-// honoured: an old kernel lists every entry. An error may come after some entries. Those that match
-// netlink.ErrInterrupted or ErrUnanswered mean that the list may lack entries; see [Steadily].
+// Each calls each with every entry that the filter matches, as it arrives, and reports whether the kernel honoured the
+// filter. Old kernels list all entries. An error may follow some entries. Errors that match netlink.ErrInterrupted or
+// netlink.ErrUnanswered mean that the list may lack entries; see [Steadily].
 func (k *Kernel) Each(ctx context.Context, only Filter, each func(*Entry) error) (honoured bool, err error) {
 	if !k.filterless {
 		honoured, err := k.list(ctx, only, only.append(nil, k.Family), each)
@@ -91,7 +90,7 @@ func (k *Kernel) Each(ctx context.Context, only Filter, each func(*Entry) error)
 	return k.list(ctx, only, nil, each)
 }
 
-// Steadily reads a list again while it is incomplete. What list deletes does not come back.
+// Steadily calls list again while the list is incomplete. Entries that list deletes do not occur again.
 func Steadily(ctx context.Context, list func() error) error { return netlink.Dump(ctx, attempts, list) }
 
 // list lists entries over a separate socket. Closing it discards the rest of an unfinished reply.
@@ -102,7 +101,7 @@ func (k *Kernel) list(ctx context.Context, only Filter, filter []byte, each func
 	}
 	defer func() { err = errors.Join(err, socket.Close()) }()
 	honoured = true
-	var e Entry // one for all, which saves memory
+	var e Entry // reused for all entries, which saves memory
 	err = ask(ctx, socket, messageGet, unix.NLM_F_DUMP, layouts[k.Family].protocol, filter, func(attrs []byte) error {
 		e = Entry{parse(attrs), attrs}
 		if !e.To.IsValid() || !e.Answerer.IsValid() {
@@ -117,8 +116,8 @@ func (k *Kernel) list(ctx context.Context, only Filter, filter []byte, each func
 	return honoured, nil
 }
 
-// Delete deletes entries and returns an error for each: nil if it was deleted, ErrGone if it did not exist, another one
-// if it stays. After an error of the call itself, the outcome of the rest is unknown.
+// Delete deletes entries and returns an outcome for each: nil if the entry was deleted, ErrGone if it did not exist,
+// and another error if it remains. After an error of the call itself, the outcomes of the other entries are unknown.
 func (k *Kernel) Delete(entries []Description) (outcomes []error, err error) {
 	if k.deleting == nil {
 		if k.deleting, err = open(k.Inside); err != nil {
@@ -140,8 +139,8 @@ func (k *Kernel) Delete(entries []Description) (outcomes []error, err error) {
 	return outcomes, nil
 }
 
-// appendDeletions adds one message for each entry. The kernel reports those that it could not delete, and acknowledges
-// the last one.
+// appendDeletions adds one message for each entry. The kernel reports the entries that it could not delete, and
+// acknowledges the last message.
 func (k *Kernel) appendDeletions(request []byte, entries []Description) []byte {
 	for i, e := range entries {
 		flags, mark := uint16(0), 0
@@ -154,8 +153,8 @@ func (k *Kernel) appendDeletions(request []byte, entries []Description) []byte {
 	return request
 }
 
-// appendIdentity adds what makes the kernel delete exactly this entry: the tuple by which it finds the entry, with its
-// zones, and the number that distinguishes it from a later one with the same tuple.
+// appendIdentity adds the attributes with which the kernel deletes exactly this entry: the tuple and the zone, by which
+// it finds the entry, and the number, which a later entry with the same tuple does not have.
 func (d Description) appendIdentity(b []byte) []byte {
 	for attr := range netlink.Attrs(d) {
 		switch attr.Type {
@@ -168,8 +167,9 @@ func (d Description) appendIdentity(b []byte) []byte {
 	return b
 }
 
-// Answers identifies any entry that would begin with an answer to the client of this one, or, if this one is such an entry
-// (reversed), any with the same tuple. It has no number. Nil means that the kernel did not describe the tuple.
+// Answers identifies, without a number, any entry that begins with an answer to the client of this entry. If this entry
+// itself began with an answer (reversed), Answers identifies any entry with the same tuple. It returns nil if the
+// kernel did not describe the tuple.
 func (d Description) Answers(reversed bool) Description {
 	tuple := uint16(attrReply)
 	if reversed {
@@ -186,7 +186,7 @@ func (d Description) Answers(reversed bool) Description {
 	return identity
 }
 
-// Delete deletes entries of a family. One that is gone is no error.
+// Delete deletes entries of a family. A missing entry is no error.
 func Delete(_ context.Context, family service.Family, entries []Description) error {
 	k := &Kernel{Family: family}
 	outcomes, err := k.Delete(entries)
@@ -198,7 +198,7 @@ func Delete(_ context.Context, family service.Family, entries []Description) err
 	return errors.Join(err, k.Close())
 }
 
-// DeleteUDP deletes the UDP flows that are stale, and returns how many there were.
+// DeleteUDP deletes the UDP flows for which stale returns true, and returns their number.
 func DeleteUDP(ctx context.Context, family service.Family, stale func(*Connection) bool, inside func(func() error) error) (deleted int, err error) {
 	k := &Kernel{Family: family, Inside: inside}
 	defer func() { err = errors.Join(err, k.Close()) }()
@@ -224,9 +224,9 @@ func DeleteUDP(ctx context.Context, family service.Family, stale func(*Connectio
 	return deleted, err
 }
 
-// Connections lists the connections of a client to a destination; port 0 of the client means all
-// of its ports. It returns the first few, and how many more there are. Kernels before Linux 5.8
-// pass their whole table through it.
+// Connections lists the connections of a client to a destination. Port 0 of the client means all of its ports. It
+// returns at most the given number of connections, and the number of further ones. On kernels before Linux 5.8, it
+// reads the whole table.
 func Connections(ctx context.Context, protocol service.Protocol, from, to netip.AddrPort, most int) (list []Connection, more int, err error) {
 	k, d := Kernel{Family: service.FamilyOf(to.Addr())}, Destination{to.Addr(), to.Port(), protocol.Number()}
 	_, err = k.Each(ctx, FilterFor(d), func(e *Entry) error {
@@ -245,7 +245,7 @@ func Connections(ctx context.Context, protocol service.Protocol, from, to netip.
 	return list, more, nil
 }
 
-// Translated calls each with all connections of a family that lead elsewhere than their client asked for.
+// Translated calls each with all translated connections of a family.
 func Translated(ctx context.Context, family service.Family, each func(Connection)) error {
 	k := Kernel{Family: family}
 	_, err := k.Each(ctx, Filter{}, func(e *Entry) error {
@@ -257,8 +257,8 @@ func Translated(ctx context.Context, family service.Family, each func(Connection
 	return err
 }
 
-// Load asks for statistics, for which the kernel loads connection tracking if it is a module. A
-// node that has just booted may not have it, and so not its settings.
+// Load loads the kernel's connection tracking if it is a module, by a request for statistics. Soon after boot, a node
+// may lack the module and thus its sysctls.
 func Load(ctx context.Context) error { return load(ctx, unix.NETLINK_NETFILTER) }
 
 func load(ctx context.Context, protocol int) error {

@@ -12,15 +12,16 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Usage is how full the kernel's connection table is, and what its CPUs have counted.
+// Usage contains the number of entries in the kernel's connection table, and the counters of the CPUs.
 type Usage struct {
-	// Entries are those of the network namespace. Limit is what each namespace may have; 0 means no limit.
+	// Entries is the number of entries in the network namespace. Limit is the maximum for each namespace; 0 means no
+	// limit.
 	Entries, Limit uint64
-	// The totals are those of the namespace since it exists, each the sum of a 32-bit number of each CPU.
+	// The other fields are totals since the namespace was created. Each is the sum of a 32-bit counter per CPU.
 	//
-	// InsertFailed are entries that lost a race against another one for the same packets, Dropped are packets that
-	// got no entry, because the table was full or because of such a race. EarlyDropped are unanswered
-	// connections that were deleted to make room, and ClashResolved races that cost no packet.
+	// InsertFailed counts entries that lost a race against another entry for the same packets. Dropped counts packets
+	// without an entry, because the table was full or because of such a race. EarlyDropped counts unanswered connections
+	// that the kernel deleted to make room. ClashResolved counts races without a lost packet.
 	InsertFailed, Dropped, EarlyDropped, ClashResolved uint64
 }
 
@@ -35,7 +36,7 @@ const (
 	attrClash        = 14 // CTA_STATS_CLASH_RESOLVE, Linux 5.10
 )
 
-// ReadUsage reads the usage in a network namespace. It takes microseconds for each CPU, however many entries there are.
+// ReadUsage reads the usage in a network namespace. It takes microseconds per CPU, regardless of the number of entries.
 func ReadUsage(ctx context.Context, inside func(func() error) error) (u Usage, err error) {
 	socket, err := open(inside)
 	if err != nil {
@@ -55,7 +56,7 @@ func ReadUsage(ctx context.Context, inside func(func() error) error) (u Usage, e
 	return u, nil
 }
 
-// add adds what one CPU has counted.
+// add adds the counters of one CPU.
 func (u *Usage) add(attrs []byte) error {
 	for attr := range netlink.Attrs(attrs) {
 		switch n := uint64(attr.Uint32()); attr.Type {

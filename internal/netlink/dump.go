@@ -13,8 +13,8 @@ import (
 const dumpPause = time.Millisecond
 
 // Dump calls list until the reply is complete. A reply is incomplete if the kernel's table was changed meanwhile
-// (ErrInterrupted), or if a part of the reply was lost (ErrUnanswered). Dump returns any other error, and stops after the
-// given number of attempts. Each call of list must discard the entries of the previous one.
+// (ErrInterrupted), or if a part of the reply was lost (ErrUnanswered). Dump returns any other error, and stops after
+// the given number of attempts. Each call of list must discard the entries of the previous one.
 func Dump(ctx context.Context, attempts int, list func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := list()

@@ -85,8 +85,8 @@ func (m *Metrics) Source(e source.Shadowed) {
 	m.actors.shadowed.Add(n)
 }
 
-// Conntrack counts one clean-up of stale flows. As in kube-proxy, one that failed is no sample of
-// how long it takes. What it deleted before it failed counts.
+// Conntrack counts one sweep of stale flows. As in kube-proxy, the duration of a failed sweep does not count. Flows that it
+// deleted before the failure count.
 func (m *Metrics) Conntrack(e cleaner.Swept) {
 	family := e.Family.String()
 	m.actors.flowsSeen.WithLabelValues(family).Add(float64(e.Flows))

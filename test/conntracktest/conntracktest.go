@@ -18,14 +18,15 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// Tracked is a flow that a test puts into the kernel's connection table as translation would have left it.
+// Tracked is a flow that a test adds to the kernel's connection table, as if the kernel had translated it.
 type Tracked struct {
 	Protocol uint8
-	// Client and Destination are as the client sends. Answerer is where answers come from, and Source whom they go to.
+	// Client and Destination are the addresses in the client's packets. Answerer and Source are the source and destination
+	// of answers.
 	Client, Destination, Answerer, Source netip.AddrPort
 }
 
-// Inject puts answered flows of one family into the connection table of a namespace.
+// Inject adds answered flows of one family to the connection table of a namespace.
 func Inject(t testing.TB, n *netns.Namespace, flows []Tracked) {
 	t.Helper()
 	err := n.Do(func() error {
@@ -33,7 +34,7 @@ func Inject(t testing.TB, n *netns.Namespace, flows []Tracked) {
 		if err != nil {
 			return err
 		}
-		defer s.Close() // everything was acknowledged
+		defer s.Close() // the kernel acknowledged all messages
 		const perRequest = 256
 		for len(flows) > 0 {
 			some := flows[:min(perRequest, len(flows))]
@@ -78,7 +79,7 @@ func appendTracked(b []byte, f *Tracked, last bool) []byte {
 	return netlink.Finish(b, mark)
 }
 
-// AppendTuple adds one direction of a flow as an attribute of a kind (CTA_TUPLE_…).
+// AppendTuple adds one direction of a flow, as an attribute of the given kind (CTA_TUPLE_…).
 func AppendTuple(b []byte, kind uint16, protocol uint8, from, to netip.AddrPort) []byte {
 	const ip, proto, number, sourcePort, destinationPort, nested = 1, 2, 1, 2, 3, unix.NLA_F_NESTED
 	source := uint16(1) // CTA_IP_V4_SRC; CTA_IP_V4_DST follows
@@ -110,7 +111,7 @@ func Count(t testing.TB, n *netns.Namespace) int {
 	return number
 }
 
-// NewNode makes a namespace whose packets to 10.96.0.10:53 lead to an endpoint, 10.0.2.2:5353.
+// NewNode creates a namespace that translates packets to 10.96.0.10:53 to an endpoint, 10.0.2.2:5353.
 func NewNode(t *testing.T) *netns.Namespace {
 	t.Helper()
 	node := netnstest.New(t, "node")
@@ -135,7 +136,7 @@ func Send(node *netns.Namespace, port uint16) error {
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd) // nothing is left to write
+		defer unix.Close(fd) // nothing can be lost
 		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 			return err
 		}

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// rememberedMax bounds the connections whose counters are remembered, of about 128 bytes each. It is the
-	// kernel's own default limit of connections.
+	// rememberedMax is the maximum number of connections whose counters are retained, with about 128 bytes each. It is
+	// the kernel's default limit of connections.
 	rememberedMax = 1 << 18
-	// serviceSlots and nodeSlots are the slots for clients of one Service, and of the node.
+	// serviceSlots and nodeSlots are the numbers of slots for clients of one Service, and of the node.
 	serviceSlots, nodeSlots = 32, 256
-	// endpointKept is how long an endpoint without connections keeps its totals.
+	// endpointKept is the time for which an endpoint without connections keeps its totals.
 	endpointKept = time.Hour
 )
 
-// account adds up connections, from one reading of the table to the next. If readings are continuous, it adds what
-// each connection has carried in between to totals that only grow. What a connection carries after the last reading
-// before its end is lost.
+// account adds up connections, from one reading of the table to the next. If readings are continuous, it adds the
+// traffic of each connection since the previous reading to totals that only grow. It misses the traffic of a connection
+// between the last reading and the end of the connection.
 type account struct {
 	TrafficConfig
-	// most is rememberedMax but for tests.
+	// most is rememberedMax, except in tests.
 	most int
 	seed maphash.Seed
 	// round numbers the readings.
 	round uint32
-	// last has what connections had carried at the last reading.
+	// last contains the counters of connections at the last reading.
 	last            map[uint64]remembered
 	services        map[service.Key]*serviceAccount
 	since, previous time.Time
@@ -49,7 +49,7 @@ type serviceAccount struct {
 	all                    traffic.Carried
 	endpoints              map[netip.AddrPort]endpointAccount
 	byConnections, byBytes *traffic.Sketch[netip.Addr]
-	// now is what the connections of this reading carried since the last one.
+	// now is the traffic of the connections of this reading since the last reading.
 	now traffic.Carried
 }
 
@@ -72,7 +72,7 @@ type reading struct {
 	clients *traffic.Sketch[netip.Addr]
 }
 
-// begin begins a reading. The totals of deleted Services are forgotten.
+// begin starts a reading, and removes the totals of deleted Services.
 func (a *account) begin(now time.Time) *reading {
 	a.round++
 	if !a.Continuous {
@@ -88,7 +88,7 @@ func (a *account) begin(now time.Time) *reading {
 	return &reading{a, &traffic.Flows{Began: now}, traffic.NewSketch[netip.Addr](nodeSlots)}
 }
 
-// reset leaves the totals.
+// reset clears everything except the totals.
 func (s *serviceAccount) reset(now time.Time) {
 	s.all.Open, s.all.Closed, s.now = 0, 0, traffic.Carried{}
 	s.byConnections, s.byBytes = traffic.NewSketch[netip.Addr](serviceSlots), traffic.NewSketch[netip.Addr](serviceSlots)
@@ -128,7 +128,7 @@ func (r *reading) add(family service.Family, c *conntrack.Connection) {
 	s.byBytes.Add(c.From.Addr(), carried.Bytes(), carried)
 }
 
-// carried returns what a connection has carried since the last reading. At the first one, nothing counts.
+// carried returns the traffic of a connection since the last reading. In the first reading, it returns zero.
 func (r *reading) carried(family service.Family, c *conntrack.Connection) (grown traffic.Counts) {
 	if !r.Continuous || !c.Accounted {
 		return grown
@@ -159,7 +159,7 @@ func minus(now, before traffic.Counts) traffic.Counts {
 	}
 }
 
-// end ends a complete reading, and returns it.
+// end completes a reading, and returns its result.
 func (r *reading) end(now time.Time) *traffic.Flows {
 	f := r.flows
 	f.Ended, f.Clients = now, r.clients.Top(traffic.ClientsMax)

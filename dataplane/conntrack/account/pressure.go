@@ -9,41 +9,41 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/traffic"
 )
 
-// Level is how pressed the connection table is.
+// Level is the level of pressure on the connection table.
 type Level uint8
 
-// The levels, the gravest last.
+// The levels, from low to high.
 const (
 	Calm Level = iota
 	// Filling: 80 % of the entries are used.
 	Filling
-	// Dropping: packets were dropped, or connections to make room, in the last few minutes.
+	// Dropping: in the last few minutes, the kernel dropped packets, or connections to make room.
 	Dropping
 	// Full: 95 % of the entries are used.
 	Full
 )
 
-// The shares of used entries, in percent, at which a level begins. It ends calmAfter below.
+// The shares of used entries, in percent, at which a level begins. It ends calmAfter below this share.
 const (
 	fillingAt = 80
 	fullAt    = 95
 	calmAfter = 5
 )
 
-// dropsShown is how long drops are remembered.
+// dropsShown is the time for which drops keep the level Dropping.
 const dropsShown = 5 * time.Minute
 
-// Pressure is the state of the connection table at a moment. The zero value is from before the first reading.
+// Pressure is the state of the connection table at one time. Before the first reading, it is the zero value.
 type Pressure struct {
 	conntrack.Usage
-	// At is the time of the reading, and Since when the level began.
+	// At is the time of the reading. Since is the time at which the level began.
 	At, Since time.Time
 	Level     Level
-	// Drops counts what was dropped since LastDrop, the last time that anything was, in the reading that found it.
+	// LastDrop is the time of the last reading that found drops. Drops is their number in this reading.
 	LastDrop time.Time
 	Drops    uint64
-	// Holders has the Services and clients with most entries, as of the last reading of the table, which is at most
-	// about 30 s ago; nil at the level Calm, or if the table cannot be read.
+	// Holders contains the Services and clients with most entries. It is from the last reading of the table, at most about
+	// 30 s ago. It is nil at the level Calm, and if the table cannot be read.
 	Holders *traffic.Flows
 }
 
@@ -55,7 +55,7 @@ func (p *Pressure) Percent() uint64 {
 	return p.Entries * 100 / p.Limit
 }
 
-// next returns the state that follows with a reading. What was dropped before the first reading does not count.
+// next returns the state after a reading. Drops before the first reading do not count.
 func (p *Pressure) next(now time.Time, u conntrack.Usage) Pressure {
 	n := *p
 	n.Usage, n.At = u, now
@@ -71,9 +71,9 @@ func (p *Pressure) next(now time.Time, u conntrack.Usage) Pressure {
 	return n
 }
 
-// level returns the level, given the one before.
+// level returns the level that follows the previous one.
 func (p *Pressure) level(before Level) Level {
-	// at reports whether the share reaches a bound. A level that it has reached before ends a little below.
+	// at reports whether the share reaches a bound. A level that was reached before ends below its bound.
 	at := func(bound uint64, reached bool) bool {
 		if reached {
 			bound -= calmAfter
@@ -92,7 +92,7 @@ func (p *Pressure) level(before Level) Level {
 	}
 }
 
-// grown returns the growth of a total, which starts again if one of its numbers wraps.
+// grown returns the growth of a total. It returns 0 if the total is lower than before, because a counter has wrapped.
 func grown(before, now uint64) uint64 {
 	if now < before {
 		return 0

@@ -15,19 +15,19 @@ import (
 
 // TrafficConfig configures a Traffic.
 type TrafficConfig struct {
-	// Service returns the Service that a connection asks for, and Exists reports whether there is a Service.
+	// Service returns the Service to which the client of a connection sends. Exists reports whether a Service exists.
 	Service func(service.Family, conntrack.Tuple) (service.Key, bool)
 	Exists  func(service.Key) bool
-	// Continuous reads the table every 15 s, so that totals of packets and bytes are known, if the kernel accounts.
+	// Continuous reads the table every 15 s. If the kernel counts packets and bytes, it provides their totals.
 	Continuous bool
-	// Changed is called with each change of the level, and Failed with the outcome of each look at the table: nil
-	// if it succeeded. Both are called from one goroutine, and must not block.
+	// Changed receives each change of the level. Failed receives the error of each reading of the usage, nil for success.
+	// One goroutine calls both. They must not block.
 	Changed func(Pressure)
 	Failed  func(error)
-	// Inside runs a function on a thread in the network namespace to work in; nil is for the process's own.
+	// Inside runs a function on a thread in the network namespace of the table; nil means that of the process.
 	Inside func(func() error) error
 
-	// look is the pause between two looks at the number of entries, and share is traffic.ReadingShare. Tests change them.
+	// look is the pause between two readings of the usage, and share is traffic.ReadingShare. Tests change both.
 	look  time.Duration
 	share float64
 }
@@ -35,24 +35,25 @@ type TrafficConfig struct {
 const (
 	// lookPause is short, because a table may fill within seconds.
 	lookPause = 2 * time.Second
-	// continuousPause is between two readings, and pressedPause the same while the table is pressed.
+	// continuousPause is the pause between continuous readings, and pressedPause the pause between readings under
+	// pressure.
 	continuousPause, pressedPause = 15 * time.Second, 30 * time.Second
-	// readingTime bounds one reading: a million connections take about two seconds.
+	// readingTime is the maximum time of one reading. A million connections take about two seconds.
 	readingTime = 30 * time.Second
 )
 
-// Traffic watches the kernel's connection table: how full it is, and what connections to Services carry. It
-// reads the entries themselves only when asked to, while the table is pressed, or if that is to be continuous.
+// Traffic watches the usage of the kernel's connection table and the traffic of connections to Services. It reads
+// entries only on request, under pressure, or if readings are continuous.
 //
-// One goroutine, that of Run, has its state. What other goroutines get are values.
+// The goroutine of Run owns the state. Other goroutines receive immutable values.
 type Traffic struct {
 	config   TrafficConfig
 	pressure atomic.Pointer[Pressure]
-	// last is newest, for other goroutines; nil unless Continuous.
+	// last is a copy of newest for other goroutines; nil unless Continuous.
 	last  atomic.Pointer[traffic.Flows]
 	asked chan question
 
-	// Only Run uses what follows.
+	// Only Run uses the following fields.
 	account *account
 	now     Pressure
 	newest  *traffic.Flows
@@ -60,10 +61,10 @@ type Traffic struct {
 	rest time.Time
 }
 
-// question asks for flows that ended after a moment.
+// question is a request for a reading that ended after the given time.
 type question struct {
 	after  time.Time
-	answer chan<- answer // with room for one
+	answer chan<- answer // with a buffer of one
 }
 
 type answer struct {
@@ -84,16 +85,16 @@ func NewTraffic(config TrafficConfig) *Traffic {
 	return t
 }
 
-// Pressure returns the state of the connection table as of the last look, which is every 2 s. It does not block.
+// Pressure returns the state of the connection table, which Traffic updates every 2 s. It does not block.
 func (t *Traffic) Pressure() Pressure { return *t.pressure.Load() }
 
-// Last returns the last continuous reading; nil before the first one, after one that failed, and unless Continuous. It
-// does not block.
+// Last returns the last continuous reading. It returns nil before the first reading, after a failed one, and unless
+// Continuous. It does not block.
 func (t *Traffic) Last() *traffic.Flows { return t.last.Load() }
 
-// Flows returns the connections to Services as of at most age ago. It reads the table for that if necessary, but
-// readings take at most 2 % of the time: if the next one may not begin yet, the flows are as old as the last one. It
-// blocks for the length of a reading, or until the context ends, so never while Run does not run.
+// Flows returns the connections to Services, as of at most age ago. It reads the table if necessary. Because readings
+// take at most 2 % of the time, it returns the last reading, which may be older, if the next one may not begin yet. It
+// blocks for the length of a reading, and without Run until the context ends.
 func (t *Traffic) Flows(ctx context.Context, age time.Duration) (*traffic.Flows, error) {
 	got := make(chan answer, 1)
 	select {
@@ -113,7 +114,7 @@ func (t *Traffic) Flows(ctx context.Context, age time.Duration) (*traffic.Flows,
 func (t *Traffic) Run(ctx context.Context) error {
 	ticker := time.NewTicker(t.config.look)
 	defer ticker.Stop()
-	t.rest = time.Now().Add(t.config.look) // the first entries are read when a start is over
+	t.rest = time.Now().Add(t.config.look) // the first reading of entries does not delay the start
 	t.look(ctx)
 	for {
 		select {
@@ -131,7 +132,7 @@ func (t *Traffic) Run(ctx context.Context) error {
 	}
 }
 
-// look reads how full the table is, and its entries if they are wanted. It reports failures.
+// look reads the usage of the table, and its entries if they are due. It reports failures.
 func (t *Traffic) look(ctx context.Context) {
 	usage, err := conntrack.ReadUsage(ctx, t.config.Inside)
 	if err == nil {
@@ -142,7 +143,7 @@ func (t *Traffic) look(ctx context.Context) {
 	}
 }
 
-// follow publishes the pressure, before a reading of the entries and after it: one of a large table takes a second.
+// follow publishes the pressure before a reading of the entries and after it, because a large table takes a second.
 func (t *Traffic) follow(ctx context.Context, usage conntrack.Usage) (err error) {
 	before := t.now.Level
 	t.now = t.now.next(time.Now(), usage)
@@ -165,7 +166,7 @@ func (t *Traffic) publish() {
 	t.pressure.Store(&now)
 }
 
-// due reports whether the table's entries are to be read.
+// due reports whether it is time to read the table's entries.
 func (t *Traffic) due(now time.Time) bool {
 	switch {
 	case now.Before(t.rest):

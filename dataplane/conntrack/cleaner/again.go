@@ -9,41 +9,44 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// again decides when to look again at destinations with flows of clients that met no rule. Like doubts, it is pure.
+// again decides when to judge flows to a destination again after a sweep found clients there that met no rule. Like
+// doubts, it is pure.
 //
-// The answer to such a client may still be on its way when its flow is deleted. If it arrives before the client's next
-// packet, it begins a flow in the other direction, to which this packet belongs, so that no rule sees it, and it is
-// answered again. Each deletion is such a race. So a sweep deletes the flows of such answers for a moment, whenever they
-// begin (press). Looks follow at a short pause as long as they find any, and at growing pauses for answers with a long way.
+// The answer to such a client may still be on its way when the sweep deletes the flow. If the answer arrives before the
+// client's next packet, it begins a flow in the other direction. The packet belongs to this flow, so no rule sees it,
+// and another answer follows. Each deletion is such a race. So a sweep deletes the flows of such answers for a short
+// time as they begin (press). Further sweeps follow after a short pause while they find such flows, and then after
+// growing pauses, for answers with a long way.
 type again map[destination]*revisit
 
-// revisit is one destination, and the Service that has it. Looks are those that were due.
+// revisit is one destination, and the Service that owns it.
 type revisit struct {
 	by service.Key
-	// at is when the next look is due; zero until the one that was due is complete.
+	// at is the time of the next look; zero while a look is due but not complete.
 	at    time.Time
 	pause time.Duration
+	// looks counts the looks that were due.
 	looks int
 }
 
 const (
-	// againMin is the pause after a look that found something. It doubles with each of the others.
+	// againMin is the pause after a look that found flows. It doubles with each look that found none.
 	againMin = 10 * time.Millisecond
-	// quickLooks is the number of looks after which the pause is againSlow, and looksMax bounds all: a program may keep its
-	// own flows untranslated.
+	// quickLooks is the number of looks after which the pause is againSlow. looksMax is the maximum number of looks,
+	// because a program may keep its own flows untranslated.
 	quickLooks, looksMax = 20, 30
 	againSlow            = time.Second
 )
 
-// For pressRounds times pressPause, a sweep deletes the flows of answers as they begin; those to pressMax clients at most.
-// Others depend on looks.
+// A sweep deletes the flows of answers to at most pressMax clients as they begin, in pressRounds rounds with pauses of
+// pressPause. Flows of other answers depend on looks.
 const (
 	pressRounds = 40
 	pressPause  = 500 * time.Microsecond
 	pressMax    = 8 * removeBatch
 )
 
-// stray takes note of a flow of a client that met no rule, or of answers to one.
+// stray records a flow of a client that met no rule, or of answers to such a client.
 func (s *sweep) stray(f *flow, why *blame) {
 	for _, d := range [...]destination{f.Destination(), f.Source()} {
 		if d.Port != 0 && s.table.owner(d) != nil {
@@ -55,7 +58,7 @@ func (s *sweep) stray(f *flow, why *blame) {
 	}
 }
 
-// press deletes the flows of answers for a moment.
+// press deletes the flows of answers for a short time.
 func (s *sweep) press(ctx context.Context) error {
 	for range pressRounds {
 		if len(s.pressed) == 0 || ctx.Err() != nil {
@@ -69,7 +72,7 @@ func (s *sweep) press(ctx context.Context) error {
 	return nil
 }
 
-// due returns the destinations to look at now. They count as looked at with the next complete sweep.
+// due returns the destinations whose look is due. The next complete sweep completes these looks.
 func (a again) due(now time.Time) (due []destination) {
 	for d, r := range a {
 		if !r.at.IsZero() && !now.Before(r.at) {
@@ -80,7 +83,7 @@ func (a again) due(now time.Time) (due []destination) {
 	return due
 }
 
-// swept takes and clears the destinations at which a complete sweep has found such flows, each with its Service.
+// swept receives, and clears, the destinations at which a complete sweep found such flows, each with its Service.
 func (a again) swept(end time.Time, astray map[destination]service.Key) {
 	for d, r := range a {
 		if !r.at.IsZero() {
@@ -108,7 +111,7 @@ func (a again) swept(end time.Time, astray map[destination]service.Key) {
 	clear(astray)
 }
 
-// next returns when the next look is due; zero for never.
+// next returns the time of the next look; zero means never.
 func (a again) next() (at time.Time) {
 	for _, r := range a {
 		if !r.at.IsZero() && (at.IsZero() || r.at.Before(at)) {

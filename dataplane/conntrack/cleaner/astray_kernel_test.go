@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// shortJourney is how long an answer of the server outside is on its way: longer than a repair and its first sweeps on an idle
-// machine.
+// shortJourney is how long an answer of the server outside is on its way: longer than a repair and its first sweeps on
+// an idle machine.
 const shortJourney = 120 * time.Millisecond
 
 // outside makes the host behind the default route answer all packets to the Service's addresses, from these addresses.
@@ -46,8 +46,8 @@ func (w *world) bothProtocols(endpoints ...netip.Prefix) service.View {
 	return view
 }
 
-// streams begins clients of all kinds of frontends, from a host outside and from the node itself. TCP clients connect to
-// the ClusterIP alone: another host may have the external IP.
+// streams begins clients of all kinds of frontends, from a host outside and from the node itself. TCP clients connect
+// to the ClusterIP alone: another host may have the external IP.
 func (w *world) streams() (all []*netnstest.Stream) {
 	w.Helper()
 	for _, a := range []netip.Addr{w.clusterIP, w.external} {

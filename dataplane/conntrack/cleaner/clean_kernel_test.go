@@ -254,7 +254,7 @@ func TestKernelCleaner_ManyServicesAtOnce(t *testing.T) {
 		}
 		b := w.view(w.b).Ports[w.family][0].Cluster
 		w.stop()
-		w.gather = 200 * time.Millisecond // for all changes to come before the sweep
+		w.gather = 200 * time.Millisecond // all changes arrive before the sweep
 		w.start()
 		for _, view := range views[1:] {
 			view.Ports[w.family][0].Cluster, view.Ports[w.family][0].Serving = b, b
@@ -327,9 +327,9 @@ func TestKernelCleaner_UnderTraffic(t *testing.T) {
 	})
 }
 
-// TestKernelAFirstSweepLosesNoAnswer: processes start, one after the other, while clients ask by all frontends. The sweeps of
-// each delete no flow whose answer is under way, although the servers take their time.
-func TestKernelAFirstSweepLosesNoAnswer(t *testing.T) {
+// TestKernelCleaner_FirstSweepLosesNoAnswer: while clients use all frontends, processes start one after the other, and
+// the sweeps of each delete no flow whose answer is on its way from a slow server.
+func TestKernelCleaner_FirstSweepLosesNoAnswer(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		view := w.view(w.a, w.b)
 		w.serve(view)

@@ -338,9 +338,9 @@ func TestCleaner_FlowsAfterRepair(t *testing.T) {
 	})
 }
 
-// TestCleaner_FirstSweepKeepsServedFlows: the first sweep of a process keeps each flow to a serving endpoint, answered or
-// not, for each kind of frontend. It deletes the flow to an endpoint that was removed while no process ran, because the
-// client would stay with this endpoint.
+// TestCleaner_FirstSweepKeepsServedFlows: the first sweep of a process keeps each flow to a serving endpoint, answered
+// or not, for each kind of frontend. It deletes the flow to an endpoint that was removed while no process ran, because
+// the client would stay with this endpoint.
 func TestCleaner_FirstSweepKeepsServedFlows(t *testing.T) {
 	places := service.PerFamily[struct{ clusterIP, external, node, serving, left string }]{
 		{clusterIP, external, "192.0.2.1:30053", endpointA, endpointB},

@@ -237,8 +237,8 @@ func TestKernelDrain_Deadline(t *testing.T) {
 	})
 }
 
-// eachRules runs a test with the rules of nftables mode, and in make test-all in each family with those of both variants
-// of iptables mode, too.
+// eachRules runs a test with the rules of nftables mode, and in make test-all in each family with those of both
+// variants of iptables mode, too.
 func eachRules(t *testing.T, test func(*world)) {
 	t.Run("nftables", func(t *testing.T) { eachFamily(t, test) })
 	if !testenv.All() {

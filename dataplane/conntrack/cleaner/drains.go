@@ -11,20 +11,21 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// leaversMax bounds the endpoints of one Service that have left and whose deadline has not passed.
+// leaversMax is the maximum number of removed endpoints of one Service whose deadline has not passed.
 const leaversMax = 1000
 
-// A Service may have a drain deadline. Connections of all protocols to an endpoint that has left it are cut at the deadline,
-// which begins with the view that lacks the endpoint. Then a look at the flows of the Service's port finds those to cut. The
-// same look finds flows to endpoints that no view had, and their deadline begins: the process may have started after they
-// left. So the first view of a Service makes a look, too. Services without a deadline have no state here.
+// A Service may have a drain deadline, at which connections of all protocols to a removed endpoint (a leaver) are cut.
+// The time begins with the first view without the endpoint. At the deadline, a sweep looks at the flows of the
+// Service's port, and cuts those to the endpoint. The first view of a Service causes such a look, too: if it finds
+// flows to endpoints that no view contained, their time begins, because the process may have started after their
+// removal. Services without a deadline have no state here.
 
-// draining is a Service with a drain deadline. Its leavers are endpoints that have left.
+// draining is a Service with a drain deadline, and its leavers.
 type draining struct {
 	key     service.Key
 	picture *picture
 	leavers map[leaverKey]*leaver
-	// at is the next deadline; zero without one.
+	// at is the next deadline; zero means none.
 	at time.Time
 }
 
@@ -35,20 +36,20 @@ type leaverKey struct {
 
 type leaver struct {
 	since time.Time
-	// due is set once its connections are to be cut, and crowded if this is because of leaversMax.
+	// due is set when it is time to cut the connections, and crowded if the reason is leaversMax.
 	due, crowded bool
-	// cut counts them.
+	// cut counts the connections that were cut.
 	cut int
 }
 
-// look asks for the flows to a destination of a port. The Service may have changed since.
+// look is a request to examine the flows to a destination of a port. The Service may have changed since the request.
 type look struct {
 	of   *draining
 	port portID
 }
 
-// drain stores what a Service is now. Without a deadline, nothing is cut. Endpoints of a view that was submitted and then
-// overtaken may have got connections, so they have left as well.
+// drain updates the leavers of a Service after a new view. Without a deadline, nothing is cut. Endpoints that only a
+// submitted view contained may have connections, so they are leavers if the next view lacks them.
 func (t *table) drain(h, former *holding, now time.Time) {
 	s := h.drain
 	switch {
@@ -71,8 +72,8 @@ func (t *table) drain(h, former *holding, now time.Time) {
 	t.schedule(s)
 }
 
-// follow forgets the leavers that are back or whose port is gone, and adds those that have left, unless the next view has
-// them.
+// follow removes the leavers that are endpoints again and those of removed ports. It adds the endpoints of the former
+// picture that neither the applied nor the next view contains.
 func (s *draining) follow(former, next *picture, now time.Time) {
 	for k := range s.leavers {
 		if s.picture.port(k.portID) == nil || s.picture.leads(k.portID, k.endpoint) {
@@ -92,8 +93,8 @@ func (s *draining) follow(former, next *picture, now time.Time) {
 	}
 }
 
-// bound makes the oldest leavers due if there are too many. If sweeps fail for long, it forgets some: a later look
-// finds them again.
+// bound makes the oldest leavers due if there are too many. If sweeps fail for a long time, it removes some, which a
+// later look finds again.
 func (t *table) bound(s *draining) {
 	if len(s.leavers) <= leaversMax {
 		return
@@ -117,7 +118,7 @@ func (t *table) bound(s *draining) {
 	t.look(s, func(id portID) bool { return due[id] })
 }
 
-// look makes the next sweep examine the flows of some ports.
+// look makes the next sweep examine the flows of the ports for which which returns true.
 func (t *table) look(s *draining, which func(portID) bool) {
 	for i := range s.picture.openings {
 		if o := &s.picture.openings[i]; o.port != nil && which(o.port.portID) {
@@ -128,7 +129,7 @@ func (t *table) look(s *draining, which func(portID) bool) {
 	}
 }
 
-// due makes leavers due whose deadline has passed.
+// due makes the leavers due whose deadline has passed.
 func (t *table) due(now time.Time) {
 	if t.deadline.IsZero() || now.Before(t.deadline) {
 		return
@@ -150,14 +151,14 @@ func (t *table) due(now time.Time) {
 	}
 }
 
-// next returns the next deadline; zero without one.
+// next returns the next deadline; zero means none.
 func (t *table) next() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.deadline
 }
 
-// schedule takes note of a Service's next deadline.
+// schedule updates the next deadline of a Service.
 func (t *table) schedule(s *draining) {
 	s.at = time.Time{}
 	for _, l := range s.leavers {
@@ -173,17 +174,17 @@ func (t *table) schedule(s *draining) {
 	t.await(s)
 }
 
-// await makes the next deadline that of a Service, unless it is earlier.
+// await sets the next deadline of the table to that of a Service if that is earlier.
 func (t *table) await(s *draining) {
 	if t.deadline.IsZero() || s.at.Before(t.deadline) {
 		t.deadline = s.at
 	}
 }
 
-// drained returns the leaver to which a flow leads if the flow is to be cut, and its Service. The deadline of an endpoint
-// that no view had begins.
+// drained returns the leaver of a flow, and its Service, if it is time to cut the flow. If the flow leads to an
+// endpoint that no view contained, the time of this endpoint begins.
 //
-// A TCP connection that has ended is in the kernel's table for a while. It is left to the kernel.
+// A closed TCP connection remains in the connection table for some time. The kernel removes it.
 func (s *sweep) drained(f *flow) (by service.Key, l *leaver) {
 	if len(s.todo.looks) == 0 || !f.Translated() {
 		return by, nil
@@ -213,7 +214,7 @@ func (s *sweep) drained(f *flow) (by service.Key, l *leaver) {
 	return by, nil
 }
 
-// finish takes note of what a sweep has looked at, and returns what it has cut.
+// finish completes the looks of a sweep, and returns the connections that it cut.
 func (t *table) finish() (all []Cut) {
 	for s := range t.busy {
 		left := map[portID]bool{}

@@ -156,7 +156,7 @@ func TestDrains_UnknownEndpoints(t *testing.T) {
 	})
 }
 
-// TestDrains_SubmittedEndpoint: the deadline of an endpoint that only views without a write had begins with the first view
+// TestDrains_SubmittedEndpoint: the time of an endpoint that only submitted views contained begins with the first view
 // that lacks it.
 func TestDrains_SubmittedEndpoint(t *testing.T) {
 	inHouse(t, func(h *house) {

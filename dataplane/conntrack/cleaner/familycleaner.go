@@ -15,20 +15,21 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// familyCleaner keeps the flows of one family clean. Its goroutine owns everything but the table, which actors change.
+// familyCleaner deletes the stale flows of one family. Its goroutine owns all state except the table, which actors
+// change.
 type familyCleaner struct {
 	family service.Family
 	config Config
 	open   func() kernel
 	table  *table
-	// wake has a value when there is something to do, and repaired is set if rules were missing.
+	// wake contains a value when there is something to do. repaired is set after a repair.
 	wake     chan struct{}
 	repaired atomic.Bool
 	pace     pace
 	doubts   doubts
 	again    again
-	// astray are the destinations at which flows of clients that met no rule were found since the last complete sweep, each
-	// with its Service.
+	// astray contains the destinations at which sweeps found flows of clients that met no rule, since the last complete
+	// sweep, each with its Service.
 	astray map[destination]service.Key
 }
 
@@ -44,7 +45,7 @@ func newFamilyCleaner(family service.Family, config Config) *familyCleaner {
 	}
 }
 
-// put stores a view of a Service. The kernel may follow it from now on, or does so if it is applied.
+// put stores a view of a Service. The kernel's rules may match it from now on. If it is applied, they match it.
 func (k *familyCleaner) put(key service.Key, p *picture, applied bool) {
 	if k.table.put(key, p, applied, time.Now()); applied {
 		k.call()
@@ -59,7 +60,7 @@ func (k *familyCleaner) call() {
 	}
 }
 
-// run works until the context ends. Later views are discarded.
+// run works until the context ends. The table discards later views.
 func (k *familyCleaner) run(ctx context.Context) {
 	defer k.table.close()
 	alarm := time.NewTimer(0)
@@ -79,13 +80,13 @@ func (k *familyCleaner) run(ctx context.Context) {
 	}
 }
 
-// doubt makes the next sweep judge the flows of all frontends, without a pause before it.
+// doubt makes the next sweep judge the flows of all frontends, and start without a pause.
 func (k *familyCleaner) doubt() {
 	k.table.doubt()
 	k.pace.hurry()
 }
 
-// act sweeps if it is time, and returns the time until the next call.
+// act sweeps if it is time, and returns the duration until the next call.
 func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	now := time.Now()
 	if k.doubts.due(now) {
@@ -108,7 +109,7 @@ func (k *familyCleaner) act(ctx context.Context) time.Duration {
 	return wait
 }
 
-// remind adds what is due by now, and reports whether something waits, and whether that is fresh.
+// remind adds the work that is due. It reports whether any work is pending, and whether any of it is fresh.
 func (k *familyCleaner) remind(now time.Time) (waits, fresh bool) {
 	t := k.table
 	t.mu.Lock()
@@ -121,11 +122,11 @@ func (k *familyCleaner) remind(now time.Time) (waits, fresh bool) {
 	return t.todo.waits(), t.todo.fresh
 }
 
-// sweep makes one attempt to clean what is pending, and reports it.
+// sweep makes one attempt at the pending work, and reports it.
 func (k *familyCleaner) sweep(ctx context.Context) {
 	result, fresh, err := k.attempt(ctx)
 	if ctx.Err() != nil {
-		return // stopping is not a failure
+		return // the end of the context is no failure
 	}
 	end := time.Now()
 	if err == nil {
@@ -157,60 +158,59 @@ func (k *familyCleaner) attempt(ctx context.Context) (result Swept, fresh bool, 
 	return s.result, s.todo.fresh, errors.Join(err, s.press(ctx))
 }
 
-// pace decides when to sweep. It is pure: its owner passes in what happened and the time.
+// pace decides when to sweep. It is pure: its owner passes in events and the time.
 //
-// Changes that come together share one sweep, sweeps take a bounded share of the time
-// however many flows there are, and failures back off.
+// Changes within a short time share one sweep. Sweeps take a bounded share of the time, regardless of the number of
+// flows. The pause after failed sweeps grows.
 type pace struct {
-	// gather is how long a change waits for others.
+	// gather is the time for which a change waits for further changes.
 	gather time.Duration
-	// waitingSince is when the oldest waiting change arrived; zero if none waits.
+	// waitingSince is the arrival time of the oldest pending change; zero means none.
 	waitingSince time.Time
-	// notBefore is when the next sweep may start.
+	// notBefore is the earliest start of the next sweep.
 	notBefore time.Time
 	// failures counts the sweeps that failed since the last success.
 	failures int
 }
 
 const (
-	// restShare makes sweeps take at most a quarter of the time.
+	// restShare is the ratio of the pause after a sweep to its duration. So sweeps take at most a quarter of the time.
 	restShare = 3
-	// backoffMin and backoffMax bound the pause after a failed sweep, which doubles each
-	// time.
+	// backoffMin and backoffMax bound the pause after a failed sweep, which doubles with each failure.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 10 * time.Second
 )
 
-// waiting records that something must be cleaned.
+// waiting records a pending change.
 func (p *pace) waiting(now time.Time) {
 	if p.waitingSince.IsZero() {
 		p.waitingSince = now
 	}
 }
 
-// hurry lets the next sweep start without the pause after the last one. After a repair the clients
-// of every Service may be astray.
+// hurry lets the next sweep start without the pause after the last one. After a repair, clients of every Service may
+// have untranslated flows.
 func (p *pace) hurry() {
 	if p.failures == 0 {
 		p.notBefore = time.Time{}
 	}
 }
 
-// swept records that everything that waited has been cleaned.
+// swept records a sweep that completed all pending changes.
 func (p *pace) swept(end time.Time, took time.Duration) {
 	p.waitingSince, p.failures = time.Time{}, 0
 	p.notBefore = end.Add(restShare * took)
 }
 
-// failed records that a sweep left something. Jitter in [0, 1) spreads the two families
-// and the nodes of a cluster.
+// failed records an incomplete sweep. Jitter in [0, 1) separates the retries of the families and of the nodes of a
+// cluster.
 func (p *pace) failed(end time.Time, took time.Duration, jitter float64) {
 	pause := min(backoffMin<<min(p.failures, 20), backoffMax)
 	p.failures++
 	p.notBefore = end.Add(max(pause+time.Duration(jitter*float64(pause)/2), restShare*took))
 }
 
-// next returns when to sweep; zero while nothing waits.
+// next returns the time of the next sweep; zero means that no change is pending.
 func (p *pace) next() time.Time {
 	if p.waitingSince.IsZero() {
 		return time.Time{}

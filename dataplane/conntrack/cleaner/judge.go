@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// judge reports whether a flow is to be deleted, and why.
+// judge reports whether to delete a flow, and why.
 func (s *sweep) judge(f *flow) (why blame, stale bool) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -18,15 +18,16 @@ func (s *sweep) judge(f *flow) (why blame, stale bool) {
 	return why, stale
 }
 
-// reason returns why a flow is to be deleted, by the first of these that holds:
+// reason returns the first of these reasons to delete a flow:
 //
-//  1. It is unanswered, and its client is not allowed.
-//  2. It is of UDP, and its Service leads elsewhere.
-//  3. It is unanswered, and no rule saw it.
-//  4. No rule saw it, although it is answered, or the packets that it answers.
-//  5. Its endpoint has left, and the drain deadline has passed.
+//  1. The flow is unanswered, and its client is not allowed.
+//  2. It is a UDP flow, and its Service does not lead to its endpoint.
+//  3. The flow is unanswered, and met no rule.
+//  4. The flow is answered and met no rule, or it began with an answer to packets that met no rule.
+//  5. Its endpoint was removed, and the drain deadline has passed.
 //
-// If the last view of a Service leads there, 2 and 3 do not hold: the kernel may follow it already.
+// Reasons 2 and 3 do not apply if the newest view of a Service leads to the endpoint, because the kernel's rules may
+// match this view already.
 func (s *sweep) reason(f *flow) (why blame, stale bool) {
 	h, o := s.subject(f)
 	if o != nil && !h.applied.admits(o, f.From.Addr()) {
@@ -48,10 +49,9 @@ func (s *sweep) reason(f *flow) (why blame, stale bool) {
 	return why, why.leaver != nil
 }
 
-// outdated reports whether a UDP flow is stale, and whose change made it so.
+// outdated reports whether a UDP flow is stale, and the Service whose change made it stale.
 //
-// A destination with its own address takes precedence over a node port with the same
-// number, as in the kernel's rules.
+// A frontend with an address takes precedence over a node port with the same number, as in the kernel's rules.
 func (s *sweep) outdated(f *flow) (by service.Key, stale bool) {
 	to := f.Destination()
 	by, changed := s.changed(to)
@@ -66,7 +66,7 @@ func (s *sweep) outdated(f *flow) (by service.Key, stale bool) {
 	return by, changed && s.table.isStale(f, to)
 }
 
-// changed reports whether flows to a destination of UDP are to be judged, and because of which Service.
+// changed reports whether to judge the flows to a UDP destination, and the Service that is the reason.
 func (s *sweep) changed(d destination) (by service.Key, is bool) {
 	if by, is = s.todo.flows[d]; !is && s.todo.all {
 		if h := s.table.owner(d); h != nil {
@@ -76,17 +76,15 @@ func (s *sweep) changed(d destination) (by service.Key, is bool) {
 	return by, is
 }
 
-// The rules of nftables mode judge a connection once, when it begins (ADR 6). A client that
-// began before there was a rule for its destination would not be refused as long as it goes
-// on: it sends datagrams without an answer, or the same SYN again. The same is true of a
-// client that the source ranges of a Service no longer allow, or that a Service denies. So these connections are
-// deleted, and their next packets judged.
+// The rules of nftables mode judge a connection once, when it begins (ADR 6). If a client began before there was a rule
+// for its destination, and repeats datagrams without an answer or the same SYN, the rules do not reject its packets.
+// The same applies to clients that the source ranges of a Service no longer allow, or that a Service denies. So a sweep
+// deletes these connections, and the rules judge their next packets.
 //
-// Only unanswered connections are deleted. Answered ones go on, as with kube-proxy, whose
-// rules judge each packet until there is an answer.
+// A sweep deletes only unanswered connections. Answered ones continue, as with kube-proxy, whose rules judge each
+// packet until the first answer.
 
-// subject returns the opening whose check applies to a connection, and its Service, if the connection is unanswered; nil
-// otherwise.
+// subject returns the opening to check for an unanswered connection, and its Service; otherwise nil.
 func (s *sweep) subject(f *flow) (*holding, *opening) {
 	if f.Replied || !s.todo.all && len(s.todo.checks) == 0 {
 		return nil, nil
@@ -102,7 +100,7 @@ func (s *sweep) subject(f *flow) (*holding, *opening) {
 	return h, o
 }
 
-// check returns the opening to check at a destination, and its Service; nil if there is none.
+// check returns the opening to check at a destination, and its Service, or nil.
 func (s *sweep) check(d destination) (*holding, *opening) {
 	by, is := s.todo.checks[d]
 	if !is && !s.todo.all {
@@ -116,11 +114,11 @@ func (s *sweep) check(d destination) (*holding, *opening) {
 	return nil, nil
 }
 
-// bypasses returns the Service of a flow that is answered and met no rule; nil of any other one. Either it is a
-// connection to a ClusterIP, where only the Service answers, or it consists of answers to packets that met no rule
-// (reversed): address translation would never see the client's next packets, because they belong to it. No host sends
-// first from a frontend, except for the host itself: a node port, or an external IP that is an address of the host, may
-// be a process's own port. A host with the external IP may be elsewhere, so connections to it are left alone.
+// bypasses returns the Service of an answered flow that met no rule, or nil. Such a flow is either a connection to a
+// ClusterIP, where only the Service answers, or it began with an answer to packets that met no rule (reversed): the
+// client's next packets belong to this flow, so they are never translated. No host sends first from a frontend, except
+// the host itself: a node port, or an external IP that is an address of the host, may be a port of a process.
+// Connections to an external IP remain, because another host may have this address.
 func (s *sweep) bypasses(f *flow) (by *holding, reversed bool) {
 	if f.Translated() {
 		return nil, false
@@ -134,7 +132,7 @@ func (s *sweep) bypasses(f *flow) (by *holding, reversed bool) {
 	return nil, false
 }
 
-// exclusive returns the opening to check at a destination, and its Service, unless others may answer there.
+// exclusive returns the opening to check at a destination, and its Service, or nil if others may answer there.
 func (s *sweep) exclusive(d destination) (*holding, *opening) {
 	h, o := s.check(d)
 	if o == nil {
@@ -148,8 +146,8 @@ func (s *sweep) exclusive(d destination) (*holding, *opening) {
 	return h, o
 }
 
-// nodePort reports whether a flow to a destination asks for a node port: the address has node ports, and no Service has
-// the destination itself, which takes precedence in the kernel's rules. A Service whose view has not arrived yet counts.
+// nodePort reports whether a flow to a destination is one to a node port: the address has node ports, and no Service
+// owns the destination itself, which takes precedence in the kernel's rules. Services without a view count, too.
 func (s *sweep) nodePort(to destination) bool {
 	return s.onNode(to.Addr) && s.table.owner(to) == nil && (s.owned == nil || !s.owned(to))
 }

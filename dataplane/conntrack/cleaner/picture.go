@@ -14,32 +14,33 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// picture is what matters of one Service in one family. It is immutable.
+// picture contains the parts of a view of one Service that the cleaner needs, for one family. It is immutable.
 type picture struct {
-	// openings are its destinations, sorted, each once.
+	// openings are the destinations of the Service, sorted, without duplicates.
 	openings []opening
-	// ports are those of openings, sorted by their identities.
+	// ports are the ports of openings, sorted by their identities.
 	ports []*port
-	// allowed are the sources that may reach the openings that are guarded, nil for all, and denied those that may not
-	// reach external ones.
+	// allowed are the sources that may reach guarded openings; nil means all. denied are the sources that may not reach
+	// external openings.
 	allowed, denied []netip.Prefix
-	// drains is set if connections to endpoints that have left are cut, after a time.
+	// drains is set if the Service has a drain deadline, which is after.
 	drains bool
 	after  time.Duration
-	// steps counts what was visited to make the picture; see table.
+	// steps counts the steps to create the picture; see table.
 	steps int
 }
 
-// opening is a destination of a Service. A ClusterIP, all of whose ports the rules refuse or serve, is one without a port
-// as well.
+// opening is a destination of a Service. Because the rules serve or reject all ports of a ClusterIP, the ClusterIP
+// without a port is an opening, too.
 type opening struct {
 	destination
-	// port is nil if endpoints do not matter: without a port, and of another protocol than UDP without a drain deadline.
+	// port is nil if the endpoints are irrelevant: for a ClusterIP without a port, and for other protocols than UDP
+	// without a drain deadline.
 	port *port
-	// guarded is set if the Service's source ranges are about it, and internal if its address is a ClusterIP.
+	// guarded is set if the Service's source ranges apply, and internal if the address is a ClusterIP.
 	guarded, internal bool
-	// lent is set if others may answer there: packets are left to them for want of an endpoint, and the rules do not see
-	// these connections again, or an endpoint has the same address and port.
+	// lent is set if others may answer at the destination: the rules pass packets on because there is no endpoint, and do
+	// not see these connections again, or an endpoint has the same address and port.
 	lent bool
 }
 
@@ -53,18 +54,20 @@ func (i portID) compare(other portID) int {
 	return cmp.Or(cmp.Compare(i.protocol, other.protocol), cmp.Compare(i.number, other.number))
 }
 
-// port has the endpoints of one port of a Service, sorted by address, then port. All its openings lead to them.
+// port contains the endpoints of one port of a Service, sorted by address and port. All openings of the port lead to
+// them.
 type port struct {
 	portID
-	// serving are those to which flows of UDP may continue.
+	// serving are the endpoints to which UDP flows may continue.
 	serving []netip.AddrPort
-	// targets are those that get new connections, or would if they answered, if the Service has a drain deadline. Both
-	// kinds of traffic policy count: a client on the node uses all endpoints where others may use only local ones.
+	// targets are the endpoints that get new connections, or would get them if they answered. It is nil without a drain
+	// deadline. It contains the endpoints of both traffic policies, because clients on the node use all endpoints where
+	// other clients may use only local ones.
 	targets []netip.AddrPort
 }
 
-// newPicture reduces a view to a picture, with the drain deadline if drains is set. If the context ends, the picture is
-// incomplete. A Service may have very many openings.
+// newPicture reduces a view to a picture, which contains the drain deadline if drains is set. If the context ends, the
+// picture is incomplete: a Service may have very many openings.
 func newPicture(ctx context.Context, family service.Family, view *service.View, drains bool) *picture {
 	ports := view.Ports[family]
 	p := &picture{drains: drains && view.Drain.Limited, after: view.Drain.After}
@@ -106,7 +109,8 @@ func (p *picture) open(view *service.PortView) {
 	}
 }
 
-// sort sorts openings and ports, and leaves each opening once. If several exposures have a destination, the first decides.
+// sort sorts openings and ports, and removes duplicate openings: of several exposures with one destination, the first
+// decides.
 func (p *picture) sort() {
 	slices.SortStableFunc(p.openings, func(a, b opening) int {
 		p.steps++
@@ -116,7 +120,7 @@ func (p *picture) sort() {
 	slices.SortFunc(p.ports, func(a, b *port) int { return a.compare(b.portID) })
 }
 
-// endpointsAtFrontends returns the addresses at which an endpoint has the number of the port itself.
+// endpointsAtFrontends returns the addresses of endpoints with the same port number as the Service.
 func endpointsAtFrontends(view *service.PortView) map[netip.Addr]bool {
 	if len(view.LoadBalancerVIPs)+len(view.ExternalIPs) == 0 {
 		return nil
@@ -130,7 +134,7 @@ func endpointsAtFrontends(view *service.PortView) map[netip.Addr]bool {
 	return own
 }
 
-// at returns the opening at a destination; nil if there is none.
+// at returns the opening at a destination, or nil.
 func (p *picture) at(d destination) *opening {
 	i, has := slices.BinarySearchFunc(p.openings, d, func(o opening, d destination) int { return o.Compare(d) })
 	if !has {
@@ -139,7 +143,7 @@ func (p *picture) at(d destination) *opening {
 	return &p.openings[i]
 }
 
-// port returns a port; nil if there is none.
+// port returns a port, or nil.
 func (p *picture) port(id portID) *port {
 	i, has := slices.BinarySearchFunc(p.ports, id, func(port *port, id portID) int { return port.compare(id) })
 	if !has {
@@ -148,24 +152,24 @@ func (p *picture) port(id portID) *port {
 	return p.ports[i]
 }
 
-// serves reports whether flows of UDP to a destination may continue to an endpoint.
+// serves reports whether UDP flows to a destination may continue to an endpoint.
 func (p *picture) serves(d destination, endpoint netip.AddrPort) bool {
 	o := p.at(d)
 	return o != nil && o.port != nil && holds(o.port.serving, endpoint)
 }
 
-// leads reports whether new connections to a port may get an endpoint.
+// leads reports whether new connections to a port may go to an endpoint.
 func (p *picture) leads(id portID, endpoint netip.AddrPort) bool {
 	port := p.port(id)
 	return port != nil && holds(port.targets, endpoint)
 }
 
-// sameAs reports whether the rules judge clients alike at two openings with the same destination.
+// sameAs reports whether the rules judge clients in the same way at two openings with the same destination.
 func (o *opening) sameAs(other *opening) bool {
 	return o.guarded == other.guarded && o.internal == other.internal && o.lent == other.lent
 }
 
-// hasFlows reports whether flows to the opening may be stale: those of UDP.
+// hasFlows reports whether flows to the opening can become stale, which applies to UDP.
 func (o *opening) hasFlows() bool { return o.port != nil && o.Protocol == unix.IPPROTO_UDP }
 
 // admits reports whether a client may reach an opening.
@@ -174,7 +178,7 @@ func (p *picture) admits(o *opening, client netip.Addr) bool {
 	return (!o.guarded || len(p.allowed) == 0 || slices.ContainsFunc(p.allowed, in)) && (o.internal || !slices.ContainsFunc(p.denied, in))
 }
 
-// holds reports whether an endpoint is among sorted others.
+// holds reports whether sorted endpoints contain an endpoint.
 func holds(endpoints []netip.AddrPort, e netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(endpoints, e, netip.AddrPort.Compare)
 	return found

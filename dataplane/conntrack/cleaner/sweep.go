@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// filtersMax is the number of pending frontends up to which the sweep lists the flows
-	// of each by itself. Each such list makes the kernel walk its whole table, which costs
-	// about a sixth of listing every flow (60 and 380 ms at 200,000 flows, Linux 6.18).
+	// filtersMax is the maximum number of filters with which a sweep lists flows. For each filter, the kernel walks its
+	// whole table, which takes about a sixth of the time for a list of all flows (60 and 380 ms with 200,000 flows,
+	// Linux 6.18).
 	filtersMax = 5
 	// removeBatch is the number of flows that one request deletes.
 	removeBatch = 128
@@ -28,9 +28,9 @@ const (
 
 type filter = conntrack.Filter
 
-// kernel is what a sweep needs of the kernel. node is the real one.
+// kernel is the part of the kernel that a sweep uses. Its implementation is node.
 type kernel interface {
-	// Each, Delete and Close are those of conntrack.Kernel.
+	// Each, Delete and Close are the methods of conntrack.Kernel.
 	Each(ctx context.Context, only filter, each func(*flow) error) (honoured bool, err error)
 	Delete(entries []conntrack.Description) ([]error, error)
 	Close() error
@@ -41,7 +41,7 @@ type kernel interface {
 // node is the connection table of the kernel, and the addresses of the host.
 type node struct{ *conntrack.Kernel }
 
-// ipvsDevice has the addresses of Services in IPVS mode. They are not the host's own.
+// ipvsDevice has the addresses of Services in IPVS mode, which do not belong to the host.
 const ipvsDevice = "kube-ipvs0"
 
 // Addresses implements kernel.
@@ -53,47 +53,46 @@ func (n node) Addresses() (all []netip.Addr, err error) {
 	return all, err
 }
 
-// sweep does once what a table has to do. It holds at most removeBatch flows, however many there are.
+// sweep is one attempt at the pending work of a table. It keeps at most removeBatch flows, regardless of their number.
 type sweep struct {
 	table  *table
 	todo   *todo
 	kernel kernel
-	// answering says where node ports answer, and owned reports whether a Service has a destination, as far as the API
-	// says; nil if that is not known.
+	// answering contains the addresses of node ports. owned reports whether a Service owns a destination according to the
+	// API objects; it may be nil.
 	answering service.NodePortAddresses
 	owned     func(destination) bool
-	// host are the addresses of the host, if they matter.
+	// host contains the addresses of the host, if the sweep needs them.
 	host map[netip.Addr]bool
-	// began is the time of the sweep.
+	// began is the start of the sweep.
 	began time.Time
-	// stale are identities of flows to delete, and blame says whose change made each stale.
+	// stale identifies the flows to delete, and blame contains the reason for each.
 	stale []conntrack.Description
 	blame []blame
-	// space is what stale points into.
+	// space is the memory of stale.
 	space []byte
-	// astray are the destinations at which flows of clients that met no rule were found, each with its Service, and pressed
-	// identifies flows of answers; see again.
+	// astray contains the destinations at which the sweep found flows of clients that met no rule, each with its Service.
+	// pressed identifies flows of answers; see again.
 	astray  map[destination]service.Key
 	pressed []conntrack.Description
-	// refused counts the flows that the kernel did not delete, and refusal is the reason
-	// for the last one.
+	// refused counts the flows that the kernel did not delete, and refusal is the error for the last one.
 	refused int
 	refusal error
-	// steps counts what was visited to choose filters; see table.
+	// steps counts the steps to choose filters; see table.
 	steps int
 
 	result Swept
 }
 
-// blame is why a flow is stale: a Service's change, and the endpoint that has left if its deadline is the reason.
+// blame is the reason to delete a flow: the change of a Service, or the drain deadline of a leaver.
 type blame struct {
 	by     service.Key
 	leaver *leaver
-	// reversed is set if the flow consists of answers to packets that met no rule.
+	// reversed is set if the flow began with an answer to packets that met no rule.
 	reversed bool
 }
 
-// newSweep takes what a table has to do. What a run does not do, it gives back.
+// newSweep takes the pending work of a table. run returns what it does not complete.
 func newSweep(t *table, k kernel, family service.Family, answering service.NodePortAddresses, astray map[destination]service.Key) *sweep {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +101,7 @@ func newSweep(t *table, k kernel, family service.Family, answering service.NodeP
 	return s
 }
 
-// run sweeps. What is clean is done, even if the rest fails.
+// run sweeps. If it fails, the part of the work that succeeded is complete.
 func (s *sweep) run(ctx context.Context) error {
 	defer s.end()
 	if err := s.prepare(); err != nil {
@@ -116,18 +115,18 @@ func (s *sweep) run(ctx context.Context) error {
 		if s.refusal != nil {
 			return fmt.Errorf("cannot delete %d stale flows: %w", s.refused, s.refusal)
 		}
-		if !honoured { // the kernel listed every flow
+		if !honoured { // the kernel listed all flows
 			s.todo.done(filter{})
 			return nil
 		}
-		if !only.Source { // otherwise the same destinations follow
+		if !only.Source { // filters for the same destinations follow a filter by source
 			s.todo.done(only)
 		}
 	}
 	return nil
 }
 
-// end gives back what is not done.
+// end returns the incomplete work to the table.
 func (s *sweep) end() {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *sweep) end() {
 	s.result.Cut, s.result.Took = s.table.finish(), time.Since(s.began)
 }
 
-// prepare reads the addresses of the host if they matter.
+// prepare reads the addresses of the host if the sweep needs them.
 func (s *sweep) prepare() error {
 	if !s.answering.All && !s.todo.all && len(s.todo.checks) == 0 {
 		return nil
@@ -148,7 +147,7 @@ func (s *sweep) prepare() error {
 	return err
 }
 
-// onHost reports whether an address is one of the host's.
+// onHost reports whether an address belongs to the host.
 func (s *sweep) onHost(a netip.Addr) bool { return s.host[a] || a.IsLoopback() }
 
 // onNode reports whether node ports answer at an address.
@@ -159,8 +158,8 @@ func (s *sweep) onNode(a netip.Addr) bool {
 	return slices.Contains(s.answering.Addresses, a)
 }
 
-// questions returns filters that together let all flows through that are to be judged, those by source first. It stops
-// as soon as there are too many.
+// questions returns filters that together match all flows to judge. Filters by source come first. If there would be too
+// many filters, it returns one for everything.
 func (s *sweep) questions() []filter {
 	w, everything := s.todo, []filter{{}}
 	if w.all {
@@ -199,9 +198,8 @@ func (s *sweep) questions() []filter {
 	return append(sources, all...)
 }
 
-// list examines the flows that a filter lets through and reports whether the kernel
-// honoured the filter. It begins again if the list is interrupted; flows that it deleted
-// do not come back.
+// list examines the flows that a filter matches, and reports whether the kernel honoured the filter. It starts again if
+// the list is interrupted. Deleted flows do not occur again.
 func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error) {
 	err = conntrack.Steadily(ctx, func() error {
 		honoured, err = s.kernel.Each(ctx, only, s.examine)
@@ -213,7 +211,7 @@ func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error
 	return honoured, err
 }
 
-// examine judges one flow, and deletes it with others if it is stale.
+// examine judges one flow, and deletes it in a batch if it is stale.
 func (s *sweep) examine(f *flow) error {
 	s.result.Flows++
 	why, stale := s.judge(f)
@@ -241,9 +239,9 @@ func (s *sweep) flush() error {
 	return err
 }
 
-// count takes note of what was deleted.
+// count counts the deleted flows.
 func (s *sweep) count(outcomes []error) {
-	s.table.mu.Lock() // the leavers belong to it
+	s.table.mu.Lock() // for the leavers
 	defer s.table.mu.Unlock()
 	for i, outcome := range outcomes {
 		switch {

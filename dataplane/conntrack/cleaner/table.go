@@ -16,55 +16,57 @@ type (
 	flow        = conntrack.Entry
 )
 
-// table is what the Services of one family have, and what remains to be cleaned. Actors change it, also while a sweep judges
-// by it: what a change concerns is for the next sweep then. Nobody waits with its lock.
+// table contains the pictures of the Services of one family, and the pending work. Actors change it, also during a
+// sweep, which then leaves the changes to the next one. Nothing blocks while its lock is held.
 //
-// Invariant: claims has exactly the destinations of the pictures in services.
+// Invariant: claims contains exactly the destinations of the pictures in services.
 type table struct {
 	mu       sync.Mutex
 	services map[service.Key]*holding
 	claims   map[destination][]*holding
-	// todo is for the next sweep, which takes it.
+	// todo is the work for the next sweep.
 	todo *todo
-	// busy are the Services whose looks are not complete.
+	// busy contains the Services with incomplete looks.
 	busy map[*draining]bool
-	// leaving are the Services with a drain deadline ahead, and deadline is the first of them or earlier; zero without one.
+	// leaving contains the Services with a drain deadline in the future. deadline is the first of them, or an earlier
+	// time; zero means none.
 	leaving  map[*draining]bool
 	deadline time.Time
-	// closed discards further views.
+	// closed is set when the table discards further views.
 	closed bool
-	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
+	// steps counts the steps of changes. Tests use it to prove that the work for a picture is linear.
 	steps int
 }
 
-// holding is what one Service has.
+// holding contains the pictures of one Service.
 type holding struct {
 	key service.Key
-	// applied is the last picture that the kernel was reported to follow, and coming the last one of all. The kernel may
-	// follow that before the report: a write takes effect before its writer returns, and the ack passes through the
-	// Service's actor. A flow that begins in between is not stale, though applied says so. Otherwise its answer would be
-	// lost with it.
+	// applied is the picture of the last programmed view, and coming that of the last view. The kernel's rules may match
+	// coming before it is programmed: a write takes effect before its writer returns, and the ack passes through the
+	// Service's actor. A flow that begins in this time is not stale, although applied does not lead to its endpoint. If a
+	// sweep deleted it, its answer would be lost.
 	//
-	// A sweep asks after it has seen the flow, and a view is submitted before the kernel can follow it, so each flow that
-	// began by a submitted view finds it in coming, or a later one. Flows that are kept for a view are judged again when
-	// that view is programmed. An actor reports no view as programmed after it has submitted another.
+	// A sweep reads coming after it has read the flow, and a view is submitted before the rules can match it. So for each
+	// flow that began by a submitted view, coming is this view or a later one. Flows that remain because of a view are
+	// judged again when the view is programmed. An actor reports no view as programmed after it has submitted another one.
 	applied, coming *picture
 	// drain is nil without a drain deadline.
 	drain *draining
 }
 
-// todo are the destinations whose flows a sweep has to judge.
+// todo contains the destinations whose flows a sweep must judge.
 type todo struct {
 	// all is set if rules were missing: then any flow to a Service may be stale.
 	all bool
-	// flows are destinations of UDP that changed since they were last cleaned, each with the last Service that changed it.
+	// flows contains the UDP destinations that changed since the last complete sweep, each with the last Service that
+	// changed it.
 	flows map[destination]service.Key
-	// checks are destinations that are new or open to others since they were last looked at, each with its Service. All
-	// ports of a ClusterIP have one check.
+	// checks contains the destinations that are new, or admit other clients, since the last complete sweep, each with its
+	// Service. All ports of a ClusterIP have one check.
 	checks map[destination]service.Key
-	// looks are destinations of Services with a drain deadline.
+	// looks contains destinations of Services with a drain deadline.
 	looks map[destination]look
-	// fresh is set unless there are only destinations to look at again, which is not worth a report if it finds nothing.
+	// fresh is set unless all destinations are repeated ones. A sweep of these is reported only if it finds something.
 	fresh bool
 }
 
@@ -79,7 +81,7 @@ func newTodo() *todo {
 	return &todo{flows: map[destination]service.Key{}, checks: map[destination]service.Key{}, looks: map[destination]look{}}
 }
 
-// waits reports whether there is something to do.
+// waits reports whether any work is pending.
 func (w *todo) waits() bool { return w.all || len(w.flows)+len(w.checks)+len(w.looks) > 0 }
 
 // check adds an opening of a Service.
@@ -91,7 +93,7 @@ func (w *todo) check(o *opening, by service.Key) {
 	w.checks[d] = by
 }
 
-// done removes what a filter covers.
+// done removes the destinations that a filter covers.
 func (w *todo) done(only filter) {
 	w.all = w.all && only != filter{}
 	remove(w.flows, only)
@@ -107,7 +109,7 @@ func remove[V any](from map[destination]V, only filter) {
 	}
 }
 
-// restore adds what a sweep has not done, unless it has changed since.
+// restore adds the incomplete work of a sweep, except for destinations that have new work.
 func (w *todo) restore(left *todo) {
 	w.all, w.fresh = w.all || left.all, w.fresh || left.fresh
 	add(w.flows, left.flows)
@@ -123,7 +125,7 @@ func add[V any](to, from map[destination]V) {
 	}
 }
 
-// doubt makes the next sweep judge all flows to Services: rules were missing.
+// doubt makes the next sweep judge all flows to Services, because rules were missing.
 func (t *table) doubt() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +140,7 @@ func (t *table) close() {
 	t.closed = true
 }
 
-// put stores a view of a Service. The kernel may follow it from now on, or does so if it is applied.
+// put stores a view of a Service. The kernel's rules may match it from now on. If it is applied, they match it.
 func (t *table) put(key service.Key, p *picture, applied bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +166,7 @@ func (t *table) put(key service.Key, p *picture, applied bool, now time.Time) {
 	}
 }
 
-// claim makes the claims of a Service those of its pictures.
+// claim updates the claims of a Service after a change of its pictures.
 func (t *table) claim(h, former *holding) {
 	for i := range h.coming.openings {
 		d := h.coming.openings[i].destination
@@ -178,7 +180,7 @@ func (t *table) claim(h, former *holding) {
 	}
 }
 
-// withdraw removes the claims of a former picture that no present one has, and what is to be checked there.
+// withdraw removes the claims of a former picture that no present one has, with their checks.
 func (t *table) withdraw(h *holding, former *picture) {
 	for i := range former.openings {
 		d := former.openings[i].destination
@@ -196,9 +198,9 @@ func (t *table) withdraw(h *holding, former *picture) {
 	}
 }
 
-// renew makes the next sweep judge the flows that a new picture concerns. UDP flows to all destinations that the Service
-// had and has are concerned, even if nothing differs: between two equal pictures, another one may have been applied briefly.
-// Of other connections only those are to destinations that it did not have before, or that are open to others now.
+// renew makes the next sweep judge the flows that a new picture affects. It affects UDP flows to all former and present
+// destinations of the Service, even if nothing differs: another picture may have been applied briefly between two equal
+// ones. It affects other connections only to new destinations, and to those that admit other clients than before.
 func (t *table) renew(h *holding, old *picture) {
 	now := h.applied
 	ranges, denied := !slices.Equal(old.allowed, now.allowed), !slices.Equal(old.denied, now.denied)
@@ -220,7 +222,7 @@ func (t *table) renew(h *holding, old *picture) {
 	}
 }
 
-// recheck makes the next sweep judge a destination once more, unless the Service has given it up.
+// recheck makes the next sweep judge a destination again if the Service still has it.
 func (t *table) recheck(d destination, by service.Key) {
 	h := t.services[by]
 	if h == nil {
@@ -235,7 +237,7 @@ func (t *table) recheck(d destination, by service.Key) {
 	}
 }
 
-// owner returns the Service that has a destination, nearly always the only one; nil if there is none.
+// owner returns the Service that has a destination, which is nearly always the only one, or nil.
 func (t *table) owner(d destination) *holding {
 	for _, h := range t.claims[d] {
 		if h.applied.at(d) != nil {
@@ -245,17 +247,16 @@ func (t *table) owner(d destination) *holding {
 	return nil
 }
 
-// isStale judges a UDP flow to a destination of UDP.
+// isStale reports whether a UDP flow to a destination is stale.
 //
-//   - A flow to a serving endpoint stays, whatever happens to the others.
-//   - If something serves, any other flow is stale, whether it leads to an endpoint that left
-//     or to none: its next packet finds a serving one.
-//   - If nothing serves, or no Service has the destination any more, a translated flow is stale, so
-//     that the present rules apply to its client. No Service ever led a flow without translation
-//     anywhere.
+//   - A flow to a serving endpoint is not stale.
+//   - If any endpoint serves, all other flows are stale, those to removed endpoints and those to none: their next
+//     packets reach a serving endpoint.
+//   - If no endpoint serves, or no Service has the destination, translated flows are stale, so that the present rules
+//     apply to their clients. Untranslated flows never belonged to a Service.
 //
-// On a loopback address, a flow without translation leads to a process of this host,
-// which may be the proxy itself (package localport).
+// Untranslated flows to loopback addresses lead to a process on this host, which may be the proxy itself (package
+// localport).
 func (t *table) isStale(f *flow, d destination) bool {
 	served := false
 	for _, h := range t.claims[d] {
@@ -268,7 +269,7 @@ func (t *table) isStale(f *flow, d destination) bool {
 	return f.Translated() || served && !f.To.Addr().IsLoopback()
 }
 
-// expects reports whether the last view of a Service leads a UDP flow to where it goes.
+// expects reports whether the last view of a Service leads a UDP flow to its endpoint.
 func (t *table) expects(f *flow) bool {
 	for _, d := range [...]destination{f.Destination(), nodePort(f.To.Port(), f.Protocol)} {
 		for _, h := range t.claims[d] {
@@ -280,7 +281,7 @@ func (t *table) expects(f *flow) bool {
 	return false
 }
 
-// nodePort returns a node port, regardless of its addresses.
+// nodePort returns the destination of a node port, which has no address.
 func nodePort(number uint16, protocol uint8) destination {
 	return destination{Port: number, Protocol: protocol}
 }
