@@ -90,6 +90,31 @@ func TestHold_FallsBackToFormerProcess(t *testing.T) {
 	}
 }
 
+// TestAdopt_RetainedGoesWithItsService: the removal of a chain that a previous process left belongs to the Service whose
+// elements led there, and the result of the removal is the result of that Service.
+func TestAdopt_RetainedGoesWithItsService(t *testing.T) {
+	l := New(nil, names{}, nil)
+	l.Want(fragment("other", 1, chain("old", " →nat/older"), chain("older", " ")))
+	l.Observe([]dataplane.Object{served(1, "late→nat/old"), chain("old", " →nat/older"), chain("older", " ")})
+	l.Adopt([]service.Key{key("late")}, labels{})
+	l.Want(gone("other"))
+	l.Settle(l.Plan(), landed())
+	l.Want(fragment("late", 1, served(1, "late")))
+	b := l.Plan()
+	certain := map[dataplane.ID]*dataplane.Object{}
+	for _, c := range b.Changes {
+		if certain[c.ID] = c.After; c.ID.Name == "older" {
+			certain[c.ID] = c.Before
+		}
+		if c.Owner != key("late") {
+			t.Errorf("%v is of %v", c.ID, c.Owner)
+		}
+	}
+	if settled := l.Settle(b, dataplane.Receipt{Outcome: dataplane.Rejected, Certain: certain}); len(b.Changes) != 3 || len(settled) != 0 {
+		t.Errorf("planned %q, settled %v before all of it is gone", changes(b), settled)
+	}
+}
+
 // TestAdopt_UnsubmittedKeepsWhatItHas: a Service that has not submitted keeps the objects named after it until it
 // submits or is deleted. It keeps a frontend that another Service wants only if it owns the frontend.
 func TestAdopt_UnsubmittedKeepsWhatItHas(t *testing.T) {

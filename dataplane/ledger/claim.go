@@ -3,11 +3,9 @@
 package ledger
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // claim is one Service's request for one object. There is one for every object of every
@@ -18,7 +16,9 @@ type claim struct {
 }
 
 // claims are the claims for one object. Nearly always there is exactly one, sole. What belongs to a
-// frontend never has more, because one Service has the frontend.
+// frontend never has more, because one Service has the frontend. The names of objects that Services share
+// determine the content, so all rendered ones are equal, and the claims are a count. Only a found object differs, and it
+// yields to a rendered one.
 //
 // Invariant: while shared is set, sole has what is wanted, and by is nil if the account that brought
 // that has withdrawn.
@@ -29,34 +29,11 @@ type claims struct {
 	shared *shared
 }
 
-// shared counts the claims of Services for an object that belongs to none of them, such as a chain
-// of node facts. All want the same, except while facts change: then the latest content wins, and a
-// Service that keeps what it had does not insist on its own.
+// shared counts the claims of Services for an object that belongs to none of them, such as a class chain.
 type shared struct {
 	total int
-	// last is the account that withdrew what had been wanted; nil for none.
+	// last is the account that brought the object and has withdrawn; nil for none.
 	last *account
-	// keeper claims what the wanted content leads to while only Services want the object that keep another
-	// content (keep); nil for none.
-	keeper *account
-	// contents are in the order in which they came.
-	contents []content
-}
-
-// content is one of the contents that are claimed.
-type content struct {
-	object *dataplane.Object
-	// live counts claims by fragments that are the newest of their Services, kept the others.
-	live, kept int
-	// node is set if the scaffold has it, which wins.
-	node bool
-}
-
-func (c *content) count(kept bool) *int {
-	if kept {
-		return &c.kept
-	}
-	return &c.live
 }
 
 func (cs *claims) len() int {
@@ -93,161 +70,54 @@ func (cs *claims) sharedWith(a *account) bool {
 	return cs.len() > 1 || cs.len() == 1 && cs.sole.by != a
 }
 
-// add makes a claim. known is what the kernel has.
-func (cs *claims) add(c claim, known *dataplane.Object) {
+// add makes a claim.
+func (cs *claims) add(c claim) {
 	if cs.shared == nil && (cs.sole.object == nil || cs.sole.by == c.by) {
 		cs.sole = c
 		return
 	}
 	if cs.shared == nil {
-		cs.shared = &shared{}
-		cs.shared.add(cs.sole)
+		cs.shared = &shared{total: 1}
+		cs.sole.object = lasting(cs.sole.object)
 	}
-	cs.shared.add(c)
-	cs.elect(c, known)
+	cs.shared.total++
+	cs.replace(c)
 }
 
 // replace changes the claim of an account.
-func (cs *claims) replace(c claim, was *dataplane.Object, kept bool, known *dataplane.Object) {
-	if cs.shared == nil {
+func (cs *claims) replace(c claim) {
+	switch {
+	case cs.shared == nil:
 		cs.sole = c
-		return
+	case !dataplane.Same(c.object, cs.sole.object):
+		if !c.by.keeps() {
+			cs.sole = claim{c.by, lasting(c.object)}
+		}
+	case cs.sole.by == nil:
+		cs.sole.by = c.by
 	}
-	cs.shared.remove(c.by, was, kept)
-	cs.shared.add(c)
-	cs.elect(c, known)
 }
 
-// drop withdraws the claim of an account for an object of this content.
-func (cs *claims) drop(a *account, object *dataplane.Object, kept bool, known *dataplane.Object) {
-	if cs.shared == nil {
+// drop withdraws the claim of an account.
+func (cs *claims) drop(a *account) {
+	switch {
+	case cs.shared == nil:
 		if cs.sole.by == a {
 			cs.sole.object = nil
 		}
-		return
-	}
-	cs.shared.remove(a, object, kept)
-	if cs.shared.total == 0 {
+	case cs.shared.total == 1:
 		cs.sole, cs.shared = claim{by: a}, nil
-		return
-	}
-	cs.elect(claim{by: a}, known)
-}
-
-// elect decides what is wanted, after an account has changed its claim to c, which has no object if it
-// has withdrawn.
-func (cs *claims) elect(c claim, known *dataplane.Object) {
-	object := cs.shared.elect(cs.sole.object, known)
-	changed := !dataplane.Same(object, cs.sole.object)
-	switch brings := c.object != nil && dataplane.Same(c.object, object); {
-	case brings && (changed || cs.sole.by == nil):
-		cs.sole.by = c.by
-	case !brings && cs.sole.by != nil && (changed || cs.sole.by == c.by):
-		cs.sole.by, cs.shared.last = nil, cs.sole.by
-	}
-	cs.sole.object = object
-	cs.shared.contents = slices.DeleteFunc(cs.shared.contents, func(c content) bool { return c.live+c.kept == 0 && c.object != object })
-}
-
-func (s *shared) find(object *dataplane.Object) int {
-	return slices.IndexFunc(s.contents, func(c content) bool { return dataplane.Same(c.object, object) })
-}
-
-func (s *shared) add(c claim) {
-	at := s.find(c.object)
-	if at < 0 {
-		// It outlives the fragment that it comes from.
-		o := *c.object
-		o.ID.Name, o.Body = strings.Clone(o.ID.Name), strings.Clone(o.Body)
-		at = len(s.contents)
-		s.contents = append(s.contents, content{object: &o})
-	}
-	s.total++
-	*s.contents[at].count(c.by.keeps())++
-	s.contents[at].node = s.contents[at].node || c.by.key == service.Node
-}
-
-func (s *shared) remove(a *account, object *dataplane.Object, kept bool) {
-	c := &s.contents[s.find(object)]
-	s.total--
-	*c.count(kept)--
-	c.node = c.node && a.key != service.Node
-}
-
-// elect returns the content to have. If only Services want the object that keep what they had, what they
-// are served by stays: theirs may have been damaged before.
-func (s *shared) elect(wanted, known *dataplane.Object) *dataplane.Object {
-	best := -1
-	rank := func(c *content) int {
-		switch {
-		case c.live > 0 && c.node:
-			return 4
-		case c.live > 0:
-			return 3
-		case dataplane.Same(c.object, wanted) && (s.keeper != nil || dataplane.Same(c.object, known)):
-			return 2
-		case c.kept > 0:
-			return 1
-		default:
-			return 0
-		}
-	}
-	for i := range s.contents {
-		if best < 0 || rank(&s.contents[i]) >= rank(&s.contents[best]) {
-			best = i
-		}
-	}
-	return s.contents[best].object
-}
-
-// orphaned reports whether the content that is wanted has no claim.
-func (cs *claims) orphaned() bool {
-	if cs.shared == nil {
-		return false
-	}
-	c := &cs.shared.contents[cs.shared.find(cs.sole.object)]
-	return c.live+c.kept == 0
-}
-
-// keep makes keepers for what has been orphaned since the last call, and dismisses those that are not
-// needed any more.
-func (l *Ledger) keep() {
-	for len(l.orphans) > 0 || len(l.dismissed) > 0 {
-		orphans, dismissed := l.orphans, l.dismissed
-		l.orphans, l.dismissed = nil, nil
-		for _, e := range orphans {
-			s := e.claims.shared
-			switch orphaned := e.claims.orphaned(); {
-			case orphaned && s.keeper == nil:
-				s.keeper = &account{key: e.owner()}
-				l.fold(s.keeper, dataplane.NewFragment(s.keeper.key, l.ledTo(nil, e.claims.sole.object)), found)
-			case !orphaned && s != nil && s.keeper != nil:
-				dismissed, s.keeper = append(dismissed, s.keeper), nil
-			}
-		}
-		for _, keeper := range dismissed {
-			l.fold(keeper, nil, found)
+	default:
+		cs.shared.total--
+		if cs.sole.by == a {
+			cs.sole.by, cs.shared.last = nil, a
 		}
 	}
 }
 
-// ledTo appends what an object leads to, as others want it, or else as it is in the kernel.
-func (l *Ledger) ledTo(all []dataplane.Object, o *dataplane.Object) []dataplane.Object {
-	for _, ref := range refsOf(o, l.origin) {
-		l.steps++
-		e := l.entries.get(ref)
-		if e == nil || slices.ContainsFunc(all, func(o dataplane.Object) bool { return o.ID == ref }) {
-			continue
-		}
-		to := e.known
-		if winner := e.claims.winner(); winner != nil {
-			to = winner.object
-		} else if e.unsure {
-			continue
-		}
-		if to != nil && to.Kind != dataplane.Element {
-			all = l.ledTo(append(all, *to), to)
-		}
-	}
-	return all
+// lasting returns an object that outlives the fragment from which its texts are cut.
+func lasting(o *dataplane.Object) *dataplane.Object {
+	own := *o
+	own.ID.Name, own.Body = strings.Clone(o.ID.Name), strings.Clone(o.Body)
+	return &own
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestClaims_LiveContentWinsQuick plays random claims for one object against a list of them.
-func TestClaims_LiveContentWinsQuick(t *testing.T) {
+// TestClaims_CountedQuick plays random claims for one object against a list of them. All rendered claims are equal, and
+// a rendered object replaces a found one.
+func TestClaims_CountedQuick(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	accounts := []*account{{key: service.Node}}
 	for i := range 20 {
@@ -22,62 +23,59 @@ func TestClaims_LiveContentWinsQuick(t *testing.T) {
 	model := map[*account]*dataplane.Object{}
 	for step := range 20000 {
 		a := accounts[random.IntN(len(accounts))]
-		object := &dataplane.Object{Body: strconv.Itoa(random.IntN(4))}
+		object := &dataplane.Object{Body: "rendered"}
+		if a.keeps() {
+			object.Body = "found " + strconv.Itoa(random.IntN(4))
+		}
+		before := cs.winner()
+		if before != nil {
+			before = &claim{before.by, before.object}
+		}
 		switch was := model[a]; {
 		case was == nil:
-			cs.add(claim{a, object}, nil)
+			cs.add(claim{a, object})
 			model[a] = object
 		case random.IntN(2) == 0 || (step/2000)%2 == 1 && random.IntN(3) > 0:
-			cs.drop(a, was, a.keeps(), nil)
+			cs.drop(a)
 			delete(model, a)
 		default:
-			cs.replace(claim{a, object}, was, a.keeps(), nil)
+			cs.replace(claim{a, object})
 			model[a] = object
 		}
-		live, kept := map[string]bool{}, map[string]bool{}
-		for a, o := range model {
-			if a.keeps() {
-				kept[o.Body] = true
-			} else {
-				live[o.Body] = true
-			}
+		rendered := false
+		for a := range model {
+			rendered = rendered || !a.keeps()
 		}
 		winner := cs.winner()
 		switch {
 		case cs.len() != len(model):
 			t.Fatalf("step %d: %d claims, want %d", step, cs.len(), len(model))
 		case len(model) == 0:
-			if winner != nil || cs.last() != a {
+			if winner != nil || cs.last() != a || cs.shared != nil {
 				t.Fatalf("step %d: %v wins, last was %v", step, winner, cs.last())
 			}
 		case winner == nil:
 			t.Fatalf("step %d: no claim wins", step)
-		case winner.by != nil && (model[winner.by] == nil || model[winner.by].Body != winner.object.Body):
-			t.Fatalf("step %d: %q of %v wins, which claims %v", step, winner.object.Body, winner.by.key, model[winner.by])
-		case model[accounts[0]] != nil:
-			if winner.object.Body != model[accounts[0]].Body {
-				t.Fatalf("step %d: %q wins, and not the node's %q", step, winner.object.Body, model[accounts[0]].Body)
-			}
-		case len(live) > 0 && !live[winner.object.Body], !live[winner.object.Body] && !kept[winner.object.Body]:
-			t.Fatalf("step %d: %q wins; live are %v, kept are %v", step, winner.object.Body, live, kept)
-		}
-		if cs.shared != nil && len(cs.shared.contents) > 4 {
-			t.Fatalf("step %d: %d contents", step, len(cs.shared.contents))
+		case winner.by != nil && model[winner.by] == nil:
+			t.Fatalf("step %d: %v wins, which claims nothing", step, winner.by.key)
+		case rendered && winner.object.Body != "rendered":
+			t.Fatalf("step %d: %q wins", step, winner.object.Body)
+		case before != nil && cs.shared != nil && before.object.Body == "rendered" && winner.object.Body != "rendered":
+			t.Fatalf("step %d: what is rendered yields to %q", step, winner.object.Body)
 		}
 	}
 }
 
-// TestClaims_EqualClaimsAreOneContent: equal claims are stored as one content, so a chain that all Services share does
-// not make the change of one Service expensive.
-func TestClaims_EqualClaimsAreOneContent(t *testing.T) {
+// TestClaims_ChainOfAllServices: the claims for a chain that all Services share are a count, so they do not make the
+// change of one Service expensive.
+func TestClaims_ChainOfAllServices(t *testing.T) {
 	const many = 1000
 	l := New(nil, names{}, nil)
 	for i := range many {
 		l.Want(fragment("s"+strconv.Itoa(i), 1, chain("shared", "x")))
 	}
-	cs := &l.entries.get(chain("shared", "").ID).claims
-	if cs.len() != many || len(cs.shared.contents) != 1 {
-		t.Errorf("%d claims, %d contents", cs.len(), len(cs.shared.contents))
+	if cs := &l.entries.get(chain("shared", "").ID).claims; cs.len() != many {
+		t.Errorf("%d claims, want %d", cs.len(), many)
 	}
 	l.Settle(l.Plan(), landed())
 	before := l.steps

@@ -106,7 +106,7 @@ func (l *Ledger) evict(a *account, f service.Frontend) {
 	delete(l.frontends.tenures, f)
 	for _, object := range l.at(a, f) {
 		l.steps++
-		l.drop(a, object, a.keeps())
+		l.drop(a, object)
 	}
 	l.frontends.lose(a, f)
 }
@@ -205,5 +205,4 @@ func (l *Ledger) review(a *account) {
 		}
 	}
 	s.freed, s.index = freed[:0], nil
-	l.keep()
 }

@@ -221,12 +221,6 @@ func (e *inventory) shared(id dataplane.ID, a *account) *dataplane.Object {
 	return o
 }
 
-// bears reports whether an object in the kernel belongs to an account for certain.
-func (e *inventory) bears(there *dataplane.Object, a *account) bool {
-	owner, known := e.owner(there)
-	return known && owner == a.key
-}
-
 // isOf reports whether an object in the kernel belongs to an account: for certain, or its owner is
 // not known and no other account wins it.
 func (e *inventory) isOf(there *dataplane.Object, a *account) bool {
@@ -256,7 +250,7 @@ func (e *inventory) wanted(a *account) (objects []dataplane.Object) {
 			e.l.steps++
 			object := &wants[i]
 			there := e.known(object)
-			if there == nil || targets[object.ID] && !e.bears(there, a) {
+			if there == nil || targets[object.ID] {
 				continue
 			}
 			if dataplane.Same(there, object) || e.isOf(there, a) {

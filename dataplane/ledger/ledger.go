@@ -10,7 +10,8 @@
 // writes them again.
 //
 // One Service has all objects of a frontend (frontends), and is admitted to it before it is rendered
-// (source.Cache). What Services share is equal, and stays until the last of them leaves (shared).
+// (source.Cache). What Services share is equal, and stays until the last of them leaves (shared). What a former
+// process left also stays while other objects lead there (retention).
 package ledger
 
 import (
@@ -35,10 +36,8 @@ type Ledger struct {
 	pending map[*account]struct{}
 	// frontends has which account claims the objects of each frontend.
 	frontends frontends
-	// orphans are entries whose wanted content lost or regained its last claim; dismissed are keepers that are
-	// no longer needed. Both wait for keep.
-	orphans   []*entry
-	dismissed []*account
+	// retained has the entries that kept elements lead to.
+	retained map[*entry]retention
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
 	// searches are those in progress.
@@ -65,6 +64,7 @@ func New(layout dataplane.Layout, naming dataplane.Naming, owner Owner) *Ledger 
 		naming:    naming,
 		accounts:  map[service.Key]*account{},
 		pending:   map[*account]struct{}{},
+		retained:  map[*entry]retention{},
 		frontends: frontends{owner: owner, tenures: map[service.Frontend]tenure{}},
 	}
 }
@@ -287,20 +287,25 @@ func (l *Ledger) owe(a *account) {
 	l.pending[a] = struct{}{}
 }
 
-// fold replaces the claims of an account's present fragment by those of the next one.
-// Both object lists are sorted by ID, so one walk over the two finds the differences.
-// The walk is as long as the Service, not the cluster.
+// fold replaces the present fragment of an account, and its claims, by the next one.
 func (l *Ledger) fold(a *account, next *dataplane.Fragment, stance stance) {
-	was, will := objectsOf(a.folded), objectsOf(next)
-	kept := a.keeps()
-	a.stance = stance
-	keeps := a.keeps()
-	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest && keeps == kept
-	a.folded = next
-	if same {
-		l.review(a)
-		return
+	folded, was, retained := a.folded, a.claimed(), a.retains()
+	a.folded, a.stance = next, stance
+	if a.retains() {
+		l.retain(a, next.Objects, 1)
 	}
+	if folded == nil || next == nil || folded.Digest != next.Digest || retained != a.retains() {
+		l.exchange(a, was, a.claimed())
+	}
+	if retained {
+		l.retain(a, folded.Objects, -1)
+	}
+	l.review(a)
+}
+
+// exchange replaces claims. Both object lists are sorted by ID, so one walk over the two finds
+// the differences. The walk is as long as the Service, not the cluster.
+func (l *Ledger) exchange(a *account, was, will []dataplane.Object) {
 	for len(was) > 0 || len(will) > 0 {
 		l.steps++
 		order := 0
@@ -314,21 +319,20 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment, stance stance) {
 		}
 		switch {
 		case order < 0:
-			l.withdraw(a, &was[0], kept)
+			l.withdraw(a, &was[0])
 			was = was[1:]
 		case order > 0:
 			l.claim(a, &will[0])
 			will = will[1:]
 		default:
-			if kept != keeps || !dataplane.Same(&was[0], &will[0]) {
-				l.replace(a, &was[0], kept, &will[0])
+			if !dataplane.Same(&was[0], &will[0]) {
+				l.replace(a, &will[0])
 			} else {
 				l.repoint(a, &will[0])
 			}
 			was, will = was[1:], will[1:]
 		}
 	}
-	l.review(a)
 }
 
 // repoint makes an unchanged claim refer to the new fragment's object, so that the old
@@ -353,66 +357,55 @@ func (l *Ledger) claim(a *account, object *dataplane.Object) {
 		return
 	}
 	e := l.entries.demand(object.ID)
-	e.claims.add(claim{a, object}, e.known)
+	e.claims.add(claim{a, object})
 	l.settleClaims(object, e)
 }
 
 // withdraw takes a claim back, unless another account has the frontend.
-func (l *Ledger) withdraw(a *account, object *dataplane.Object, kept bool) {
+func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
 	if f, ok := l.naming.Frontend(object.ID); !ok || l.leave(a, f) {
-		l.drop(a, object, kept)
+		l.drop(a, object)
 	}
 }
 
 // replace changes a claim, unless another account has the frontend.
-func (l *Ledger) replace(a *account, was *dataplane.Object, kept bool, will *dataplane.Object) {
+func (l *Ledger) replace(a *account, will *dataplane.Object) {
 	if f, ok := l.naming.Frontend(will.ID); ok && l.frontends.tenures[f].by != a {
 		return
 	}
 	e := l.entries.demand(will.ID)
-	e.claims.replace(claim{a, will}, was, kept, e.known)
+	e.claims.replace(claim{a, will})
 	l.settleClaims(will, e)
 }
 
 // drop takes a claim back.
-func (l *Ledger) drop(a *account, object *dataplane.Object, kept bool) {
+func (l *Ledger) drop(a *account, object *dataplane.Object) {
 	e := l.entries.get(object.ID)
 	if e == nil {
 		return
 	}
 	a.shrunk = a.shrunk || (l.layout != nil && object.Kind == dataplane.Element)
-	shared := e.claims.shared
-	e.claims.drop(a, object, kept, e.known)
-	if shared != nil && shared.keeper != nil && e.claims.shared == nil {
-		l.dismissed = append(l.dismissed, shared.keeper)
-	}
+	e.claims.drop(a)
 	l.settleClaims(object, e)
 }
 
 // settleClaims makes the winner's object the wanted one.
 func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
-	winner := e.claims.winner()
-	if s := e.claims.shared; s != nil && (s.keeper != nil) != e.claims.orphaned() {
-		l.orphans = append(l.orphans, e)
-	}
-	if l.layout != nil && example.Kind == dataplane.Element {
-		if winner == nil {
-			l.layout.Remove(example.ID)
-			l.entries.remove(example.ID, e)
-			return
-		}
-		owner := service.Node
-		if winner.by != nil {
-			owner = winner.by.key
-		}
-		l.layout.Put(winner.object, owner)
+	if l.layout == nil || example.Kind != dataplane.Element {
+		l.decide(example.ID, e, e.claims.sole.object)
 		return
 	}
-	e.wanted = nil
-	if winner != nil {
-		e.wanted = winner.object
+	winner := e.claims.winner()
+	if winner == nil {
+		l.layout.Remove(example.ID)
+		l.entries.remove(example.ID, e)
+		return
 	}
-	l.touch(example.ID, e)
+	owner := service.Node
+	if winner.by != nil {
+		owner = winner.by.key
+	}
+	l.layout.Put(winner.object, owner)
 }
 
 // touch updates the dirty list after a change of an entry, and removes an idle entry.
@@ -421,7 +414,7 @@ func (l *Ledger) touch(id dataplane.ID, e *entry) {
 	for _, s := range l.searches {
 		s.look(e)
 	}
-	if e.idle() {
+	if e.idle() && l.retained[e].references == 0 {
 		l.entries.remove(id, e)
 	} else {
 		l.entries.name(id, e)

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -110,7 +111,8 @@ func randomFragment(random *rand.Rand, name string, sequence uint64) *dataplane.
 		objects = append(objects, chain(fmt.Sprintf("%s-%d", name, i), fmt.Sprint(random.IntN(3))))
 	}
 	if random.IntN(2) == 0 {
-		objects = append(objects, chain("shared", fmt.Sprint("by ", random.IntN(2))))
+		content := fmt.Sprint("of ", random.IntN(2))
+		objects = append(objects, chain("shared "+content, content))
 	}
 	return fragment(name, sequence, objects...)
 }
@@ -128,19 +130,16 @@ func checkKnown(t *testing.T, seed uint64, l *Ledger, k kernel) {
 	}
 }
 
-// checkWanted compares the kernel with what is wanted. Of what is shared it has one of the contents.
+// checkWanted compares the kernel with what is wanted.
 func checkWanted(t *testing.T, seed uint64, wanted map[string]*dataplane.Fragment, k kernel) {
 	t.Helper()
-	want, shared := map[dataplane.ID]string{}, map[string]bool{}
+	want := kernel{}
 	for _, f := range wanted {
 		for _, o := range f.Objects {
-			if want[o.ID] = o.Body; o.ID.Name == "shared" {
-				shared[o.Body] = true
-				want[o.ID] = k[o.ID]
-			}
+			want[o.ID] = o.Body
 		}
 	}
-	if is := k[chain("shared", "").ID]; fmt.Sprint(want) != fmt.Sprint(map[dataplane.ID]string(k)) || len(shared) > 0 && !shared[is] {
-		t.Fatalf("seed %d: want %v, what is shared one of %v; the kernel has %v", seed, want, shared, k)
+	if !maps.Equal(want, k) {
+		t.Fatalf("seed %d: want %v; the kernel has %v", seed, want, k)
 	}
 }

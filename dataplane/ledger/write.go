@@ -19,9 +19,7 @@ func (l *Ledger) compose() {
 		if c.Object == nil && l.entries.get(c.ID) == nil {
 			continue
 		}
-		e := l.entries.demand(c.ID)
-		e.wanted = c.Object
-		l.touch(c.ID, e)
+		l.decide(c.ID, l.entries.demand(c.ID), c.Object)
 	}
 }
 

@@ -72,8 +72,32 @@ var isolated = []mutation{
 	{
 		name:      "what held Services keep beats what others want",
 		sentence:  "Of objects that Services share, the content that a newest fragment wants goes before what held Services keep.",
-		edits:     edit("dataplane/ledger/claim.go", "case c.kept > 0:\n\t\t\treturn 1", "case c.kept > 0:\n\t\t\treturn 5"),
+		edits:     edit("dataplane/ledger/claim.go", "if !c.by.keeps() {", "if c.by != nil {"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
+	},
+	{
+		name:      "what is retained returns to its former state",
+		sentence:  "What a rejected Service leads to stays as others have repaired it, also when they go.",
+		edits:     edit("dataplane/ledger/retain.go", "if e.wanted = e.known; e.known == nil {", "if e.wanted = e.known; r.former != nil {"),
+		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
+	},
+	{
+		name:      "what is retained leads nowhere",
+		sentence:  "What a rejected Service leads to stays with all that it leads to itself.",
+		edits:     edit("dataplane/ledger/retain.go", "case r.stays && !stayed:", "case r.stays && !stayed && r.references < 0:"),
+		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
+	},
+	{
+		name:      "what another program deletes is forgotten",
+		sentence:  "What a rejected Service leads to is restored if another program deletes it while the Service is tried again.",
+		edits:     edit("dataplane/ledger/retain.go", "e.wanted = r.former", "e.wanted = nil"),
+		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
+	},
+	{
+		name:      "one chain for all ways to detect local pods",
+		sentence:  "While the detection of local pods changes, each Service has the rules of the facts that it was rendered with.",
+		edits:     edit("dataplane/nftables/render/class.go", "if !c.detect.Configured() {", "if c.kind == classExternalLocal {"),
+		campaigns: []campaign{unitTests("dataplane/nftables/render")}, short: true,
 	},
 	{
 		name:      "stopping cancels the write",

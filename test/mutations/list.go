@@ -123,7 +123,7 @@ var correctness = []mutation{
 	{
 		name:      "two Services mix at one frontend",
 		sentence:  "Two Services that want one frontend no longer mix.",
-		edits:     edit("dataplane/ledger/frontend.go", "l.drop(a, object, a.keeps())", "_ = object"),
+		edits:     edit("dataplane/ledger/frontend.go", "l.drop(a, object)", "_ = object"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{

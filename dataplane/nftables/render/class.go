@@ -3,6 +3,8 @@
 package render
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -55,7 +57,8 @@ const (
 	classExternalLocal
 )
 
-// name returns the name of the class's chain.
+// name returns the name of the class's chain. It determines the rules while a process runs: Services that share a chain
+// want the same rules, also while facts change.
 func (c class) name() string {
 	prefix := ""
 	if c.nodePort {
@@ -76,8 +79,19 @@ func (c class) name() string {
 	case classExternal:
 		return prefix + prefixExternalChain + cluster + c.shard
 	default:
-		return prefix + prefixExternalChain + cluster + c.shard + "-local-" + local
+		return prefix + prefixExternalChain + cluster + c.shard + "-" + c.localPods() + "-" + local
 	}
+}
+
+// localPods identifies the detection of local pods. The word has the same length without one, because elements contain
+// names of chains.
+func (c class) localPods() string {
+	const word = "local"
+	if !c.detect.Configured() {
+		return word
+	}
+	sum := sha256.Sum256([]byte(c.detect.CIDR.String() + " " + c.detect.Interface))
+	return hex.EncodeToString(sum[:])[:len(word)]
 }
 
 // choice names what chooses from a table.

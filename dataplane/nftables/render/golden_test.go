@@ -5,6 +5,7 @@ package render_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -61,6 +62,38 @@ func TestRenderer_Deterministic(t *testing.T) {
 					t.Errorf("%s, %s: two renderers disagree on %s", family, name, spec.Key)
 				}
 			}
+		}
+	}
+}
+
+// TestRenderer_SharedObjectsEqual: the identity of an object that belongs to neither a frontend nor one Service determines
+// its body, for all Services and all facts about the node. The ledger only counts the claims for such an object.
+func TestRenderer_SharedObjectsEqual(t *testing.T) {
+	for _, family := range service.Families {
+		f := writertest.NewFixture(family)
+		r := render.NewRenderer(family, render.Options{MasqueradeBit: 14})
+		bodies, shared := map[dataplane.ID]string{}, 0
+		for name, facts := range f.AllFacts() {
+			for _, spec := range f.Variety() {
+				slice := f.Slice(f.A, f.B, f.C)
+				slice.Service = spec.Key
+				view := service.Resolve(spec.Key, &spec, []*service.Slice{slice}, &facts)
+				for _, o := range r.Service(context.Background(), &view, &facts) {
+					if _, ofFrontend := r.Naming().Frontend(o.ID); ofFrontend || strings.Contains(o.ID.Container+o.ID.Name, "/") {
+						continue
+					}
+					body, known := bodies[o.ID]
+					if bodies[o.ID] = o.Body; known {
+						shared++
+					}
+					if known && body != o.Body {
+						t.Errorf("%s, %s: %s wants another %v", family, name, spec.Key, o.ID)
+					}
+				}
+			}
+		}
+		if shared < 100 {
+			t.Errorf("%s: %d objects are too few to prove anything", family, shared)
 		}
 	}
 }

@@ -234,8 +234,9 @@ func (p *portDraft) serve(f service.Frontend, c class) {
 	if !c.nodePort && c.cluster.size > 0 {
 		c.shard = shardOf(f)
 	}
-	p.own(p.r.class(c)...)
-	p.dispatch(f, c.name())
+	chains := p.r.class(c)
+	p.own(chains...)
+	p.dispatch(f, chains[0].ID.Name)
 }
 
 // renderExternal serves another frontend. With policy Local and no endpoint on this node, it serves the node's own

@@ -44,6 +44,28 @@ func TestRenderer_LoopbackNotTranslated(t *testing.T) {
 	}
 }
 
+// TestClass_NamesHaveOneLength: the name of a chain has the same length with and without detection of local pods, since
+// each element of a frontend contains the name.
+func TestClass_NamesHaveOneLength(t *testing.T) {
+	without := class{kind: classExternalLocal, cluster: pool{size: 4}, local: pool{size: 1}, shard: "h"}
+	if got, want := without.name(), "external-4h-local-1"; got != want {
+		t.Errorf("the chain is called %s, want %s", got, want)
+	}
+	names := map[string]bool{without.name(): true}
+	for _, detect := range []service.LocalDetector{
+		{CIDR: netip.MustParsePrefix("10.0.0.0/24")}, {CIDR: netip.MustParsePrefix("10.0.0.0/16")}, {Interface: "cali+"},
+	} {
+		with := without
+		with.detect = detect
+		if names[with.name()] = true; len(with.name()) != len(without.name()) {
+			t.Errorf("%+v: the chain is called %s", detect, with.name())
+		}
+	}
+	if len(names) != 4 {
+		t.Errorf("four detectors have the chains %v", names)
+	}
+}
+
 // TestRenderer_ConstantAllocationCount: rendering allocates about as often for many endpoints as for few, so that a
 // change leaves few blocks for the garbage collector.
 func TestRenderer_ConstantAllocationCount(t *testing.T) {
