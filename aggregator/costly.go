@@ -50,11 +50,9 @@ func (m *machine) charge(now time.Time, r *result) {
 	})
 	owned, all := map[service.Key]time.Duration{}, time.Duration(0)
 	for i := range r.batch.Changes {
-		if _, left := r.receipt.Certain[r.batch.Changes[i].ID]; !left {
-			size := time.Duration(r.batch.Changes[i].Size())
-			owned[r.batch.Changes[i].Owner] += size
-			all += size
-		}
+		size := time.Duration(r.batch.Changes[i].Size())
+		owned[r.batch.Changes[i].Owner] += size
+		all += size
 	}
 	for i := range r.batch.Contributions {
 		key := r.batch.Contributions[i].Key

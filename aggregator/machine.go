@@ -39,6 +39,8 @@ type world struct {
 	domain   string
 	origin   dataplane.Origin
 	canAhead bool
+	// cut chooses what an ordinary write does; see dataplane.Cutter.
+	cut func([]dataplane.Change) []dataplane.Change
 	// jitter returns a number in [0, 1); see Pacer.Wrote.
 	jitter func() float64
 }
@@ -183,6 +185,10 @@ func newMachine(config *Config) *machine {
 	}
 	m.origin, _ = config.Writer.(dataplane.Origin)
 	_, m.canAhead = config.Writer.(dataplane.ReaderAhead)
+	m.cut = func(changes []dataplane.Change) []dataplane.Change { return changes }
+	if cutter, ok := config.Writer.(dataplane.Cutter); ok {
+		m.cut = cutter.Cut
+	}
 	m.gate.held = config.MayWrite != nil
 	return m
 }

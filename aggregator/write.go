@@ -27,12 +27,15 @@ func (m *machine) foldAndWrite(now time.Time) {
 // write begins to write the planned batch. It reports false if there is nothing to write;
 // then fragments that need no write are settled immediately.
 func (m *machine) write(now time.Time, why purpose) bool {
-	batch := m.ledger.Plan()
+	plan := m.ledger.Plan
+	if why == ordinary {
+		plan = func() *dataplane.Batch { return m.ledger.PlanPart(m.cut) }
+	}
+	batch := plan()
 	if batch == nil || len(batch.Changes) == 0 {
 		m.settleUnwritten(now, batch)
 		return false
 	}
-	batch.Divisible = why == ordinary
 	m.begin(now, job{purpose: why, batch: batch})
 	return true
 }
@@ -81,7 +84,7 @@ func (m *machine) settle(now time.Time, r *result) {
 	m.settled(now, settled, r)
 	m.regain(r)
 	landed := r.receipt.Outcome == dataplane.Landed && r.purpose != control
-	if landed && len(r.receipt.Certain) == 0 || m.ledger.Stats().Dirty == 0 {
+	if landed && r.batch.Left == 0 || m.ledger.Stats().Dirty == 0 {
 		m.repairDone(now)
 	}
 	m.partlyRepaired(r)
@@ -119,7 +122,7 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 	if landed {
 		m.health.lastError, m.health.nodeAtFault, m.failing = "", false, failing{}
 		m.wrote(now, r.receipt, true)
-		if len(r.receipt.Certain) > 0 {
+		if r.batch.Left > 0 {
 			m.pacer.Waiting(now) // for the next turn of a large Service
 		}
 		return

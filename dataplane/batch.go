@@ -19,8 +19,8 @@ type Batch struct {
 	Changes []Change
 	// Contributions are the fragments that this batch settles.
 	Contributions []Contribution
-	// Divisible allows the writer to leave a part of a large Service for the next write; see Receipt.Certain.
-	Divisible bool
+	// Left counts the planned changes that are left for later batches; see Cutter.
+	Left int
 }
 
 // Change brings one object from its known state to its wanted one.
@@ -53,7 +53,7 @@ type Contribution struct {
 type Outcome uint8
 
 const (
-	// Landed: everything in the batch is in the kernel, but for what is left for the next write.
+	// Landed: everything in the batch is in the kernel.
 	Landed Outcome = iota
 	// Busy: a lock was held or a buffer was full. A retry may succeed.
 	Busy
@@ -75,7 +75,7 @@ type Receipt struct {
 	Outcome Outcome
 	// Certain has the objects of the batch whose state is certain after a write that did
 	// not land; nil means absent. The state of the others is unknown: they must be read
-	// or written again. If Landed, it has the objects that are left for the next write.
+	// or written again.
 	Certain map[ID]*Object
 	// Suspects are the Services that the error names: a hint, no proof unless Proven
 	// is set.

@@ -79,6 +79,14 @@ type Writer interface {
 	Read(ctx context.Context) ([]Object, error)
 }
 
+// Cutter is implemented by writers that write large Services in turns.
+type Cutter interface {
+	// Cut returns what the next batch does of all planned changes, in their order: at least one, if there is any. The
+	// rest waits for later batches. Each batch leaves every Service as it was, as it is wanted, or between the two where
+	// no packet notices. Nobody calls Cut during a Write.
+	Cut(changes []Change) []Change
+}
+
 // ReaderAhead is implemented by writers that can read before it is known what is wanted.
 type ReaderAhead interface {
 	// ReadAhead reads what the next Read returns if nothing has changed by then. It keeps

@@ -45,17 +45,3 @@ func NextLarge(changes []Change, most int, last service.Key) (sizes map[service.
 	after := slices.IndexFunc(large, func(key service.Key) bool { return key.Compare(last) > 0 })
 	return sizes, large[max(after, 0)], true
 }
-
-// Leave notes that changes are left for the next write. What is unknown after a failure stays so.
-func (r *Receipt) Leave(left []Change) {
-	landed := r.Outcome == Landed
-	if len(left) == 0 || !landed && r.Certain == nil {
-		return
-	}
-	if landed {
-		r.Certain = make(map[ID]*Object, len(left))
-	}
-	for i := range left {
-		r.Certain[left[i].ID] = left[i].Before
-	}
-}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ledger
 
 import (
@@ -210,10 +212,10 @@ func (n *node) settle() error {
 	return fmt.Errorf("still planned: %q", changes(n.l.Plan()))
 }
 
-// TestKeptServicesStayServedQuick plays restarts, also of another release, with Services that are rejected, late or
+// TestHold_KeptServicesStayServedQuick plays restarts, also of another release, with Services that are rejected, late or
 // deleted, while another program empties chains or deletes everything. No write ends what served, and none leads to a
 // missing object. Once all Services are deleted, nothing is left.
-func TestKeptServicesStayServedQuick(t *testing.T) {
+func TestHold_KeptServicesStayServedQuick(t *testing.T) {
 	seeds := uint64(300)
 	if testenv.All() {
 		seeds = 3000

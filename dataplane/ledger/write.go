@@ -49,6 +49,17 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	return batch
 }
 
+// PlanPart returns a batch of the part of Plan that cut chooses.
+func (l *Ledger) PlanPart(cut func([]dataplane.Change) []dataplane.Change) *dataplane.Batch {
+	batch := l.Plan()
+	if batch != nil {
+		all := len(batch.Changes)
+		batch.Changes = cut(batch.Changes)
+		batch.Left = all - len(batch.Changes)
+	}
+	return batch
+}
+
 // blamed returns the Service that a rejection of an object is blamed on: of those that share it, one that
 // has not settled, if there is one. If another Service took the frontend of a removed object, the removal belongs to that
 // Service, so that a write divided by Services contains the removal together with the additions.
@@ -110,8 +121,7 @@ func (l *Ledger) Settle(batch *dataplane.Batch,
 		if e == nil {
 			continue
 		}
-		object, certain := receipt.Certain[change.ID]
-		if receipt.Outcome == dataplane.Landed && !certain {
+		if object, certain := receipt.Certain[change.ID]; receipt.Outcome == dataplane.Landed {
 			e.known, e.unsure = change.After, false
 		} else if certain {
 			e.known, e.unsure = object, false

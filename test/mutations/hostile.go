@@ -84,8 +84,26 @@ var hostile = []mutation{
 	{
 		name:      "a large Service is written in one go",
 		sentence:  "A write contains at most 10,000 objects of one Service; others are written in between.",
-		edits:     edit("dataplane/nftables/kernel/writer.go", "if batch.Divisible {", "if batch.Divisible && len(changes) < 0 {"),
-		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_LargeServiceDivided")},
+		edits:     edit("aggregator/write.go", "if why == ordinary {", "if why == control {"),
+		campaigns: []campaign{unitTest("aggregator", "TestAggregator_WriteCut")}, short: true,
+	},
+	{
+		name:      "tries are cut",
+		sentence:  "A try of a bisection contains all that its Services change: only then does it show who is rejected.",
+		edits:     edit("aggregator/write.go", "if why == ordinary {", "if why != control {"),
+		campaigns: []campaign{unitTest("aggregator", "TestAggregator_WriteCut")}, short: true,
+	},
+	{
+		name:      "the rest of a large Service waits for the next change",
+		sentence:  "The parts of a large Service follow each other.",
+		edits:     edit("aggregator/write.go", "if r.batch.Left > 0 {", "if r.batch.Left < 0 {"),
+		campaigns: []campaign{unitTest("aggregator", "TestAggregator_WriteCut")}, short: true,
+	},
+	{
+		name:      "slots of unknown state count as new",
+		sentence:  "Slots that packets may look up change together with their frontends.",
+		edits:     edit("dataplane/nftables/kernel/turn.go", "case c.Unsure:\n", "case c.Unsure && !slot:\n"),
+		campaigns: []campaign{unitTest("dataplane/nftables/kernel", "TestTurns_SlotsOfUnknownState")}, short: true,
 	},
 	{
 		name:      "many frontends are removed in one go",

@@ -379,6 +379,15 @@ func (w *checkedWriter) ReadAhead(ctx context.Context) {
 	}
 }
 
+// Cut implements dataplane.Cutter.
+func (w *checkedWriter) Cut(changes []dataplane.Change) []dataplane.Change {
+	defer w.enter()()
+	if cutter, ok := w.Writer.(dataplane.Cutter); ok {
+		return cutter.Cut(changes)
+	}
+	return changes
+}
+
 // Close implements io.Closer.
 func (w *checkedWriter) Close() error {
 	defer w.enter()()

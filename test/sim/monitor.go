@@ -116,7 +116,7 @@ func (m *monitor) Aggregator(e aggregator.Event) {
 		if e.Receipt.Written.Calls > 1 {
 			m.seen["write divided"]++
 		}
-		if e.Receipt.Outcome == dataplane.Landed && len(e.Receipt.Certain) > 0 {
+		if e.Receipt.Outcome == dataplane.Landed && e.Batch.Left > 0 {
 			m.seen["write in turns"]++
 		}
 	case aggregator.Applied:

@@ -25,11 +25,11 @@ type turns struct {
 // new, and 100 ms if they replace others.
 const TurnSize = 1500
 
-// choose divides changes. It leaves nothing if the batch changes the node's own chains, which serve all, or has objects of
-// unsure state.
-func (t *turns) choose(changes []dataplane.Change) (now, left []dataplane.Change) {
+// choose returns the changes of one write. It leaves none if the node's own chains change, which serve all, or if the state
+// of an object is unsure.
+func (t *turns) choose(changes []dataplane.Change) (now []dataplane.Change) {
 	if t.most <= 0 {
-		return changes, nil
+		return changes
 	}
 	sizes, large, found := dataplane.NextLarge(changes, t.most, t.last)
 	var tied map[service.Key]bool
@@ -38,7 +38,7 @@ func (t *turns) choose(changes []dataplane.Change) (now, left []dataplane.Change
 	}
 	if !found || t.waited >= dataplane.WaitedMax {
 		t.waited = 0
-		return changes, nil
+		return changes
 	}
 	t.last = large
 	its := inTurn(changes, large, tied[large], t.most)
@@ -60,15 +60,13 @@ func (t *turns) choose(changes []dataplane.Change) (now, left []dataplane.Change
 		}
 		if chosen {
 			now = append(now, *c)
-		} else {
-			left = append(left, *c)
 		}
 	}
 	t.waited++
 	if !waits {
 		t.waited = 0
 	}
-	return now, left
+	return now
 }
 
 // turn is what one turn does of a large Service: the chosen chains, or the whole Service.

@@ -47,7 +47,7 @@ type Writer struct {
 	config WriterConfig
 	// turn holds one token while the tool is in use.
 	turn chan struct{}
-	// turns divides batches. It belongs to the holder of the turn.
+	// turns divides what is planned. Only Cut uses it.
 	turns turns
 	// sharedEmpty holds the shared chains that were last wanted without rules of ours; see asWanted.
 	// It belongs to the holder of the turn.
@@ -71,6 +71,7 @@ var (
 	_ dataplane.Writer  = (*Writer)(nil)
 	_ dataplane.Watcher = (*Writer)(nil)
 	_ dataplane.Origin  = (*Writer)(nil)
+	_ dataplane.Cutter  = (*Writer)(nil)
 )
 
 // WriterConfig tunes a Writer. The zero value is the default.
@@ -126,26 +127,21 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err := w.acquire(ctx); err != nil {
 		receipt = dataplane.Receipt{Outcome: dataplane.Unknown, Err: err}
 	} else {
-		receipt = w.inTurns(ctx, batch)
+		w.counted.beginWrite(batch.Changes)
+		receipt = w.watched(batch, func() dataplane.Receipt { return w.attempt(ctx, batch) })
+		w.counted.endWrite(receipt.Outcome == dataplane.Landed)
 		w.release()
 	}
 	receipt.Took = time.Since(start)
 	return receipt
 }
 
-// inTurns makes an attempt at a batch, or at a part of it.
-func (w *Writer) inTurns(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	var left []dataplane.Change
-	if batch.Divisible {
-		part := *batch
-		part.Changes, left = w.turns.choose(batch.Changes)
-		batch = &part
+// Cut implements dataplane.Cutter.
+func (w *Writer) Cut(changes []dataplane.Change) (now []dataplane.Change) {
+	for len(now) == 0 && len(changes) > 0 { // the turn may be of a Service that can only wait
+		now = w.turns.choose(changes)
 	}
-	w.counted.beginWrite(batch.Changes)
-	receipt := w.watched(batch, func() dataplane.Receipt { return w.attempt(ctx, batch) })
-	w.counted.endWrite(receipt.Outcome == dataplane.Landed)
-	receipt.Leave(left)
-	return receipt
+	return now
 }
 
 // watched separates an attempt from what other programs do at the same time.

@@ -37,12 +37,14 @@ const (
 type course struct{ before, after bool }
 
 func (s *course) note(c *dataplane.Change) {
-	s.before = s.before || c.Before != nil
+	s.before = s.before || c.Before != nil || c.Unsure
 	s.after = s.after || c.After != nil
 }
 
 func (s *course) phaseOf(c *dataplane.Change) phase {
 	switch slot := render.HasSlots(c.ID.Container); {
+	case c.Unsure:
+		return phaseRest // a packet may look it up
 	case slot && c.Before == nil:
 		return phaseNew
 	case slot && c.After == nil:
@@ -72,22 +74,21 @@ type turns struct {
 // others waiting. A Service that loses a frontend to one that waits, waits as well. A batch that changes the node's own
 // rules is not divided, because what they add or remove serves all. Into a new table, the node's rules and all small
 // Services are written first, and each large Service after them.
-func (t *turns) choose(changes []dataplane.Change) (now, left []dataplane.Change) {
+func (t *turns) choose(changes []dataplane.Change) (now []dataplane.Change) {
 	of, large, found := dataplane.NextLarge(changes, t.most, t.last)
 	if !found || of[service.Node] > 0 && !isNew(changes) {
-		return changes, nil
+		return changes
 	}
 	if of[service.Node] > 0 {
 		large = t.last // none has a turn yet
 	}
-	now, left = t.divide(changes, of, large)
+	now, left := t.divide(changes, of, large)
 	losers := losersOf(now, left)
 	if t.tooLong(losers, of) {
-		return changes, nil
+		return changes
 	}
 	t.last = large
-	now, left = wait(now, left, losers)
-	return slices.Clip(now), left
+	return slices.DeleteFunc(now, func(c dataplane.Change) bool { return losers[c.Owner] })
 }
 
 // divide chooses all changes of the node and of small Services, and a part of those of a large one. A batch with changes of
@@ -160,21 +161,6 @@ func losersOf(now, left []dataplane.Change) map[service.Key]bool {
 		}
 	}
 	return losers
-}
-
-// wait moves the changes of some Services to those that are left.
-func wait(now, left []dataplane.Change, keys map[service.Key]bool) (sooner, later []dataplane.Change) {
-	if len(keys) == 0 {
-		return now, left
-	}
-	for _, c := range now {
-		if keys[c.Owner] {
-			left = append(left, c)
-		} else {
-			sooner = append(sooner, c)
-		}
-	}
-	return sooner, left
 }
 
 // leads reports whether a change is about a frontend.

@@ -53,9 +53,9 @@ func TestTurns_LargeServiceDivided(t *testing.T) {
 		for n := 1; ; n++ {
 			other++
 			w.serve(plain(7, 3, other)) // another Service changes meanwhile
-			batch := w.ledger.Plan()
-			batch.Divisible = true
-			isInOrder(t, batch, most)
+			all := w.ledger.Plan()
+			batch := w.ledger.PlanPart(w.writer.Cut)
+			isInOrder(t, all.Changes, batch, most)
 			receipt := w.writer.Write(t.Context(), batch)
 			if receipt.Outcome != dataplane.Landed || receipt.Written.Objects > most+60 {
 				t.Fatalf("%s, turn %d: %d objects, %v", name, n, receipt.Written.Objects, receipt)
@@ -64,7 +64,7 @@ func TestTurns_LargeServiceDivided(t *testing.T) {
 			if settled[len(settled)-1].Key != plain(7, 0, 0).Key && settled[0].Key != plain(7, 0, 0).Key {
 				t.Fatalf("%s, turn %d: the other Service waits; settled: %v", name, n, settled)
 			}
-			if len(receipt.Certain) == 0 {
+			if batch.Left == 0 {
 				if n < least {
 					t.Errorf("%s: %d turns, want at least %d", name, n, least)
 				}
@@ -102,8 +102,7 @@ func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 	fill := func(name string) {
 		t.Helper()
 		for n := 1; ; n++ {
-			batch := w.ledger.Plan()
-			batch.Divisible = true
+			batch := w.ledger.PlanPart(w.writer.Cut)
 			receipt := w.writer.Write(t.Context(), batch)
 			if receipt.Outcome != dataplane.Landed {
 				t.Fatalf("%s, write %d: %v", name, n, receipt)
@@ -113,7 +112,7 @@ func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 				t.Errorf("%s: the first write has %d objects, want those of the small Service and none of the large one",
 					name, receipt.Written.Objects)
 			}
-			if len(receipt.Certain) == 0 {
+			if batch.Left == 0 {
 				if n < 5 {
 					t.Errorf("%s: %d writes", name, n)
 				}
@@ -135,18 +134,22 @@ func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 	w.serve(wide(100, 100))
 	if batch := w.ledger.Plan(); !slices.ContainsFunc(batch.Changes, func(c dataplane.Change) bool { return c.Owner == service.Node }) {
 		t.Error("no rule of the node changes")
-	} else if _, left := kernel.Turn(batch.Changes, most); len(left) > 0 {
-		t.Errorf("%d changes of a large Service that is served are left, although the rules of the node change", len(left))
+	} else if left := len(batch.Changes) - len(w.writer.Cut(batch.Changes)); left > 0 {
+		t.Errorf("%d changes of a large Service that is served are left, although the rules of the node change", left)
 	}
 }
 
 // isInOrder fails if a turn would change a frontend before all its new slots exist, or remove a slot that a frontend may
 // refer to.
-func isInOrder(t *testing.T, batch *dataplane.Batch, most int) {
+func isInOrder(t *testing.T, all []dataplane.Change, batch *dataplane.Batch, most int) {
 	t.Helper()
-	now, left := kernel.Turn(batch.Changes, most)
-	if len(now)+len(left) != len(batch.Changes) {
-		t.Fatalf("%d changes now and %d left of %d", len(now), len(left), len(batch.Changes))
+	now := map[dataplane.ID]bool{}
+	for _, c := range batch.Changes {
+		now[c.ID] = true
+	}
+	left := slices.DeleteFunc(all, func(c dataplane.Change) bool { return now[c.ID] })
+	if len(left) != batch.Left {
+		t.Fatalf("%d changes are left, and the batch says %d", len(left), batch.Left)
 	}
 	frontends := render.ContainerOf(render.SetName("frontends"))
 	var added, frontend, rest bool // whether any such change is left
@@ -156,7 +159,7 @@ func isInOrder(t *testing.T, batch *dataplane.Batch, most int) {
 		frontend = frontend || c.ID.Container == frontends
 		rest = rest || !slot && c.ID.Container != frontends
 	}
-	for _, c := range now {
+	for _, c := range batch.Changes {
 		slot, leads := render.HasSlots(c.ID.Container), c.ID.Container == frontends
 		switch {
 		case c.Owner != wide(1, 0).Key && c.Owner != exposed(1).Key, leads && c.After == nil && !added:

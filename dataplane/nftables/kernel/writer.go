@@ -40,7 +40,7 @@ type Writer struct {
 	ahead *ahead
 	// start ends with the first Write.
 	start *start
-	// turns divides the changes of large Services. Only Write uses it.
+	// turns divides the changes of large Services. Only Cut uses it.
 	turns turns
 }
 
@@ -86,6 +86,7 @@ func here(f func() error) error { return f() }
 var (
 	_ dataplane.Writer  = (*Writer)(nil)
 	_ dataplane.Watcher = (*Writer)(nil)
+	_ dataplane.Cutter  = (*Writer)(nil)
 )
 
 // NewWriter returns a writer for one family.
@@ -177,15 +178,15 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 		a.account(ctx, batch.Changes, err)
 		return a.receipt
 	}
-	var left []dataplane.Change
-	if batch.Divisible {
-		changes, left = w.turns.choose(changes)
-	}
 	if err = a.carryOut(ctx, changes); err != nil {
 		a.account(ctx, changes, err)
 	}
-	a.receipt.Leave(left)
 	return a.receipt
+}
+
+// Cut implements dataplane.Cutter.
+func (w *Writer) Cut(changes []dataplane.Change) []dataplane.Change {
+	return w.turns.choose(changes)
 }
 
 // untouched returns what was known before a batch that did not begin.
