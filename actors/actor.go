@@ -16,10 +16,10 @@ import (
 type address struct {
 	key     service.Key
 	mailbox *mailbox.Mailbox[slot, Message]
-	// resident is the actor that takes from the mailbox; nil without one. An abandoned
-	// one stays until it returns or a successor replaces it.
+	// resident is the actor that takes from the mailbox; nil without one. An abandoned actor stays until it returns or
+	// a new actor replaces it.
 	resident atomic.Pointer[actor]
-	// news is set from the post of new input until a turn takes it.
+	// news is set when new input is posted, until a turn takes it.
 	news atomic.Bool
 }
 
@@ -33,8 +33,8 @@ func (h *address) call() bool {
 	return true
 }
 
-// actorSlots bounds an actor's mailbox: slices plus a few. Past it the mailbox
-// turns stale and the actor reads a snapshot, which is cheaper anyway.
+// actorSlots is the capacity of an actor's mailbox: one slot for each slice, plus a few. If more messages wait, the
+// mailbox turns stale and the actor reads a snapshot, which is cheaper anyway.
 const actorSlots = 256
 
 // actor carries out what one machine decides: one incarnation at one address. Between
@@ -58,7 +58,7 @@ func (d *Directory) run(ctx context.Context, home *address, lease Lease) (rests 
 		}
 		a.vacate()
 		if home.news.Load() {
-			// It arrived while this incarnation failed, and only called the actor.
+			// The input arrived while this incarnation failed: it woke this actor, and did not nudge the starter.
 			d.config.Starter.Nudge(home.key)
 		}
 	}()
@@ -76,10 +76,10 @@ func (d *Directory) incarnate(home *address, lease Lease) *actor {
 
 func (a *actor) vacate() { a.resident.CompareAndSwap(a, nil) }
 
-// step does what is due. What comes meanwhile calls the actor again.
+// step handles the waiting messages. Messages that arrive in the meantime wake the actor again.
 func (a *actor) step(ctx context.Context) (rests bool, err error) {
 	if ctx.Err() != nil {
-		return false, ctx.Err() // the next incarnation handles what waits
+		return false, ctx.Err() // the next incarnation handles the waiting messages
 	}
 	if a.mailbox.Waits() {
 		if err := a.turn(ctx); err != nil {
@@ -145,7 +145,7 @@ func (a *actor) submit(ctx context.Context, ready *Ready) {
 			output.Submitted(ctx, *ready.View)
 		}
 		if stopped() {
-			return // and what was told may be a part
+			return // and Submitted may have been interrupted
 		}
 		fragment.Trace.Rendered = dataplane.MomentOf(time.Now())
 		output.Submit(fragment)

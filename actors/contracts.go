@@ -38,13 +38,12 @@ type Lease interface {
 	End()
 	// Fenced reports whether the actor was given up: its output no longer counts.
 	Fenced() bool
-	// Wake has the body called again, immediately if it rests. It does not block.
+	// Wake makes the supervisor call the body again, immediately if it rests. It does not block.
 	Wake()
 }
 
-// Body is the work of one incarnation. It rests when it has nothing to do until the
-// lease's Wake. Otherwise nil ends the actor, and after an error or a panic the supervisor
-// starts another incarnation.
+// Body is the work of one incarnation. It rests if it has nothing to do until Wake is called. If it does not rest, a
+// nil error ends the actor, and after an error or a panic the supervisor starts another incarnation.
 type Body func(ctx context.Context, lease Lease) (rests bool, err error)
 
 // Starter keeps actors running. Neither method blocks.
@@ -65,14 +64,14 @@ type StateReader interface {
 // types in this file.
 type Event interface{ event() }
 
-// TooLarge reports that a Service is above the limit, and that some of its frontends are left out. An incarnation reports
-// it once, until the Service is within the limit.
+// TooLarge reports that a Service is above the limit, so that some of its frontends are left out. An incarnation
+// reports it again only after Fits.
 type TooLarge struct {
 	Key service.Key
 	service.Excess
 }
 
-// Fits reports that a Service that was too large no longer is, or is gone.
+// Fits reports that a Service that was too large is small enough again, or is gone.
 type Fits struct{ Key service.Key }
 
 func (TooLarge) event() {}

@@ -3,15 +3,14 @@
 // Package actors gives each Service an actor, which owns the state of that Service and
 // submits what it needs in each domain. The proxy posts to actors through the Directory.
 //
-// An actor has a goroutine only while it works: each turn takes everything that waits
-// in its mailbox, steps the machine, and submits the fragments that the machine concludes, one
-// per domain. Then it rests until it is called. An actor asks nothing of what is behind it.
-// Machine is the actor without its goroutine: it takes messages and renders.
-// Directory maps keys to mailboxes and asks a supervisor to keep an actor for each.
+// An actor has a goroutine only while it works: each turn takes all messages that wait in its mailbox, steps the
+// machine, and submits the fragments that the machine concludes, one per domain. Then the actor rests until it is
+// called. It never waits for a domain: acks are messages, too. Machine is the actor without its goroutine: it takes
+// messages and renders. Directory maps keys to mailboxes and asks a supervisor to keep an actor for each.
 //
-// A message carries the state, never the change, so an older message about the same
-// thing may always be dropped. A mailbox that dropped more than that turns stale, and
-// its actor reads a snapshot. Start, restart and overflow take that same path.
+// A message carries the state, never the change, so an older message about the same thing may always be dropped. A
+// mailbox that dropped other messages turns stale, and its actor reads a snapshot. Start, restart and overflow take
+// that same path.
 package actors
 
 import (
@@ -24,21 +23,20 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Config is what a Directory is made of.
+// Config configures a Directory.
 type Config struct {
 	Outputs []Output
 	Starter Starter
 	State   StateReader
 	// Listen receives the events; it must not block. Optional.
 	Listen func(Event)
-	// Intercept, if set, is called by an actor before each message, within its
-	// deadline. The demo and the simulation use it to make actors panic and hang;
-	// nothing else sets it.
+	// Intercept, if set, is called by an actor before each message; the deadline for messages covers the call. The demo
+	// and the simulation use it to make actors panic and hang; nothing else sets it.
 	Intercept func(ctx context.Context, key service.Key, message Message)
 }
 
-// Directory maps keys to mailboxes. Its lock covers the map only, never a call. At the
-// first mention of a key it creates an address and asks the supervisor for an actor.
+// Directory maps keys to mailboxes. Its lock covers the map only, never a call. Start and PostSpec create the address
+// of a new key and ask the supervisor for an actor.
 //
 // Concurrency: every method may be called from anywhere and returns immediately.
 // Messages about one object must come from one goroutine, in order.
@@ -85,9 +83,8 @@ func (d *Directory) PostSlice(key service.Key, name string, slice *service.Slice
 		SliceChanged{Name: name, Slice: slice, Cause: cause})
 }
 
-// PostFacts makes every actor read StateReader.Facts, which must return the new facts by
-// now. It walks all addresses, as a node-wide change must. Calls may overlap: each
-// actor reads after the last one.
+// PostFacts makes every actor read StateReader.Facts, which must already return the new facts. It walks all addresses,
+// because the facts are about the whole node. Calls may overlap: each actor reads the facts after the last call.
 func (d *Directory) PostFacts() {
 	for _, home := range d.list() {
 		d.deliver(home, slot{kind: slotFacts}, FactsChanged{})
@@ -128,11 +125,11 @@ func (d *Directory) deliver(home *address, to slot, message Message) bool {
 	if !home.mailbox.Post(to, message) {
 		return false // the actor is retiring and will leave the map in a moment
 	}
-	// An ack is no new input. If it nudged, an actor that fails at acks would
-	// never stay parked, since each incarnation earns another one.
+	// An ack is not new input. If acks nudged, an actor that fails whenever it handles an ack would never stay parked,
+	// because each incarnation gets another ack.
 	_, answer := message.(Acknowledged)
 	if !answer {
-		home.news.Store(true) // before the call: an actor that moves out then sees it
+		home.news.Store(true) // before the call, so that an actor that vacates the address sees it
 	}
 	if called := home.call(); !answer && !called {
 		d.config.Starter.Nudge(home.key)
@@ -157,7 +154,7 @@ func (d *Directory) ensure(key service.Key) {
 	})
 }
 
-// leave removes an address unless a message has arrived meanwhile.
+// leave removes an address unless a message has arrived in the meantime.
 func (d *Directory) leave(home *address) bool {
 	if !home.mailbox.CloseIfEmpty() {
 		return false

@@ -4,10 +4,9 @@ package actors
 
 import "github.com/sluice-proxy/sluice/service"
 
-// Forget drops the view of a machine that is going to rest, if nothing reads it before
-// the next change: it is applied everywhere. The change resolves
-// it once more from what it was resolved from, which is kept anyway. A large one stays,
-// because that would take longer than the change.
+// Forget drops the view of a machine that is going to rest, if it is applied everywhere, so that nothing reads it
+// before the next change. The next change resolves the view again from the same inputs, which are kept anyway. A large
+// view stays, because resolving it again would take longer than the change.
 func (m *Machine) Forget() {
 	if !m.viewed || m.dirty || m.size() > forgetMax {
 		return
@@ -21,7 +20,7 @@ func (m *Machine) Forget() {
 	m.view = nil
 }
 
-// forgetMax is the number of endpoints up to which a view is forgotten. Ten take 5 µs.
+// forgetMax is the number of endpoints up to which a view is forgotten. Resolving ten takes 5 µs.
 const forgetMax = 64
 
 // size is the number of endpoints from which the view was resolved.
@@ -32,7 +31,7 @@ func (m *Machine) size() (n int) {
 	return n
 }
 
-// remember resolves a forgotten view, before what it was resolved from changes.
+// remember resolves a forgotten view again. It must be called before the view's inputs change.
 func (m *Machine) remember() {
 	if m.view == nil {
 		view := service.Resolve(m.key, m.spec, m.slices, m.facts)

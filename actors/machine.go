@@ -26,8 +26,8 @@ const (
 	Retired
 )
 
-// Machine is an actor without its goroutine. Hydrate and Step take what is known, acks included, and Conclude returns
-// what has to be done about it. It does no I/O and reads no clock. It belongs to one incarnation.
+// Machine is an actor without its goroutine. Hydrate, SetFacts and Step take the input, including acks, and Conclude
+// returns what the actor has to do. It does no I/O and reads no clock. It belongs to one incarnation.
 //
 //	Hydrating ──hydrate──► Live ◄──spec──┐
 //	     │                  │            │
@@ -41,8 +41,7 @@ type Machine struct {
 	slices []*service.Slice // sorted by name
 	facts  *service.NodeFacts
 
-	// view is the last one that was resolved: the empty one at first, and nil while it is
-	// forgotten. See Forget.
+	// view is the last resolved view: the empty one at first, and nil while it is forgotten. See Forget.
 	view *service.View
 	// viewed is set once a view was resolved; refacted if the facts have changed since
 	// the last rendering; dirty if anything has changed.
@@ -54,7 +53,7 @@ type Machine struct {
 	// it concludes.
 	stale bool
 	cause Cause
-	// trace is that of the next fragments.
+	// trace is the trace of the next fragments.
 	trace dataplane.Trace
 
 	// outputs are shared by all actors; sent has an entry for each.
@@ -62,7 +61,7 @@ type Machine struct {
 	sent    []sent
 }
 
-// sent is what one domain was sent last, and how that stands.
+// sent describes the last fragment that was submitted to one domain.
 type sent struct {
 	submitted bool
 	digest    uint64
@@ -85,9 +84,9 @@ func NewMachine(key service.Key, incarnation uint64, outputs []Output) *Machine 
 // State returns the state.
 func (m *Machine) State() State { return m.state }
 
-// triggerMax is how long after it was received a slice that no message has delivered counts as
-// the cause of what follows. It is younger than that if its Service came soon after it, or if its
-// message was dropped. Otherwise, the Service or this incarnation is what came late.
+// triggerMax is the age up to which a slice that only Hydrate has delivered counts as the cause of the change. Such a
+// slice is younger than that if its Service came soon after it, or if its message was dropped. An older slice waited
+// for its Service or for this incarnation, which is the cause then.
 const triggerMax = time.Minute
 
 // Hydrate replaces everything by a state that was read at a time. Every fragment is
@@ -95,8 +94,8 @@ const triggerMax = time.Minute
 func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts, now time.Time) {
 	m.remember()
 	for _, slice := range s.Slices {
-		// The slice's message does not come: it was dropped, or never posted. Or it comes when the
-		// slice is applied, and changes nothing then.
+		// No message about this slice follows: it was dropped, or never posted. Or one follows later, and changes
+		// nothing because the machine has the slice already.
 		if !m.has(slice) && now.Sub(slice.Received) < triggerMax {
 			m.cause = m.cause.or(Cause{Trigger: slice.Trigger})
 		}
@@ -128,7 +127,7 @@ func (m *Machine) SetFacts(facts *service.NodeFacts) {
 // before the next Conclude.
 func (m *Machine) Stale() bool { return m.stale || m.state == Hydrating }
 
-// Step takes one message. FactsChanged carries nothing; SetFacts does.
+// Step takes one message. FactsChanged changes nothing, because it carries no facts: SetFacts takes them.
 func (m *Machine) Step(message Message) {
 	if m.state == Hydrating {
 		return

@@ -16,14 +16,14 @@ type Ready struct {
 	Events []Event
 	// View is the present view; nil for the actor of the node, and if no listener needs it.
 	View *service.View
-	// Fragments has one for each output, nil if the domain already has it. It is nil if there is nothing to submit.
+	// Fragments has an entry per output, nil if the domain has the fragment. It is nil if nothing was rendered.
 	Fragments []*dataplane.Fragment
 	// Programmed are the outputs in which View is newly applied.
 	Programmed []int
 }
 
-// Conclude ends a turn that began at a time. It resolves the view and renders, unless nothing has changed. If the context
-// ends meanwhile, the result may be a part and must be dropped, with the machine.
+// Conclude ends a turn that began at a time. It resolves the view and renders, unless nothing has changed. If the
+// context ends first, the result may be incomplete and must be dropped, with the machine.
 func (m *Machine) Conclude(ctx context.Context, began time.Time) (r Ready) {
 	if m.resolve() {
 		m.trace.Seen = dataplane.MomentOf(began)
@@ -72,8 +72,8 @@ func (m *Machine) measure(e service.Excess) {
 	}
 }
 
-// outstanding reports whether a domain still has to learn that the Service is gone,
-// or back. Only there do equal views differ in their fragments.
+// outstanding reports whether some domain needs a fragment although the view is equal: nothing was submitted to it, or
+// the Service is gone, or exists again.
 func (m *Machine) outstanding() bool {
 	for _, line := range m.sent {
 		if !line.submitted || line.gone != m.gone() {
@@ -85,7 +85,7 @@ func (m *Machine) outstanding() bool {
 
 func (m *Machine) gone() bool { return m.spec == nil && m.key != service.Node }
 
-// fragments renders the view for each output, or the scaffold.
+// fragments renders the view, or the scaffold for the node's actor, for each output.
 func (m *Machine) fragments(ctx context.Context) []*dataplane.Fragment {
 	all := make([]*dataplane.Fragment, len(m.outputs))
 	for i := range m.outputs {
@@ -96,7 +96,7 @@ func (m *Machine) fragments(ctx context.Context) []*dataplane.Fragment {
 			objects = r.Service(ctx, m.view, m.facts)
 		}
 		if ctx.Err() != nil {
-			return nil // and these may be a part
+			return nil // the objects may be incomplete
 		}
 		all[i] = m.fragment(i, objects)
 	}
@@ -121,7 +121,7 @@ func (m *Machine) fragment(output int, objects []dataplane.Object) *dataplane.Fr
 	return f
 }
 
-// endpoints counts those that may get new connections in a family.
+// endpoints counts the endpoints that may get new connections in a family.
 func (m *Machine) endpoints(family service.Family) (n uint32) {
 	for i := range m.view.Ports[family] {
 		n += uint32(len(m.view.Ports[family][i].Reachable()))
@@ -129,7 +129,7 @@ func (m *Machine) endpoints(family service.Family) (n uint32) {
 	return n
 }
 
-// programmed returns the outputs in which the present view has come fully into force, each once.
+// programmed returns the outputs in which the present view is newly and fully applied. It returns each of them once.
 func (m *Machine) programmed() (outputs []int) {
 	for i := range m.sent {
 		line := &m.sent[i]

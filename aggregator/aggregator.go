@@ -6,8 +6,8 @@
 // the receipts, finds the Services that the kernel rejects by bisection, and sends the
 // acknowledgements. The proxy makes one per domain.
 //
-// A pure machine decides, with its Pacer, gate, bisection, quarantine and repairs: it maps a time and
-// an event to what must be done. Aggregator drives it: mailbox, clock, timer and the goroutine of the writer.
+// A pure machine makes the decisions, with its Pacer, gate, bisection, quarantine and repairs: it maps a time and an
+// event to effects. Aggregator drives it, with the mailbox, the clock, the timer and the writer's goroutine.
 package aggregator
 
 import (
@@ -40,10 +40,10 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then another process owns them.
 	MayWrite <-chan struct{}
-	// Unlanded, if set, returns the keys whose writes did not land in the process before. It is called once, by Run,
-	// when this process may write, and must return soon. Their first writes come last, each alone.
+	// Unlanded, if set, returns the keys whose writes did not land in the previous process. Run calls it once, when
+	// this process may write; it must return soon. The first writes of these keys come last, each alone.
 	Unlanded func() []service.Key
-	// Owner says which Service has a frontend. Optional.
+	// Owner returns the Service that has a frontend. Optional.
 	Owner ledger.Owner
 	// Acks receives the acknowledgements; it must not block.
 	Acks func(dataplane.Ack)
@@ -81,21 +81,18 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Aggregator drives the machine of one domain: it has the mailbox of fragments, the clock, and the
-// goroutine of the writer. At most one batch is in flight. Meanwhile newer fragments keep replacing
-// older ones in the mailbox.
+// Aggregator drives the machine of one domain: it has the mailbox of fragments, the clock, and the goroutine of the
+// writer. At most one batch is in flight. Until it ends, newer fragments keep replacing older ones in the mailbox.
 //
-// Concurrency: Submit, Prime, Skip, AuditSoon and Status may be called from
-// anywhere and never block. Account, Pending and Search may be called from anywhere too, and wait
-// for an answer. Everything else belongs to the goroutine in Run. A panic
-// in it ends the process: it is the only owner of the ledger, and recovery is the
-// ordinary start.
+// Concurrency: Submit, Prime, Skip, AuditSoon and Status may be called from anywhere and never block. Account, Pending
+// and Search may be called from anywhere too, and wait for an answer. Everything else belongs to the goroutine in Run.
+// A panic in that goroutine ends the process, because the ledger has no other owner; recovery is the ordinary start.
 type Aggregator struct {
 	config Config
 	inbox  *mailbox.Mailbox[service.Key, *dataplane.Fragment]
 	// calls has the control messages; repeated ones, with the same key, become one.
 	calls *mailbox.Mailbox[any, input]
-	// questions are put by ask; ended is closed at the end of Run.
+	// questions carries the queries of ask; ended is closed at the end of Run.
 	questions chan func()
 	ended     chan struct{}
 	status    atomic.Pointer[Status]
@@ -131,8 +128,8 @@ func New(config Config) (*Aggregator, error) {
 	return a, nil
 }
 
-// newerFragment replaces the older fragment by the newer one, and keeps the earliest
-// times. The output of a former incarnation never replaces that of a later one.
+// newerFragment replaces the older fragment by the newer one, and keeps the earliest times. The output of a previous
+// incarnation never replaces that of a later one.
 func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	if newer.Revision.Compare(older.Revision) < 0 {
 		return older
@@ -144,7 +141,7 @@ func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	return &merged
 }
 
-// newerCall replaces an older control message by a newer one, but keeps the last known process.
+// newerCall replaces an older control message by a newer one, except by an alarm that does not name a process.
 func newerCall(older, newer input) input {
 	if newer == input(alarmed{}) {
 		return older
@@ -265,7 +262,7 @@ func (a *Aggregator) step(ctx context.Context, now time.Time, inputs []input) ti
 
 // start gives a job to the writer's goroutine.
 func (a *Aggregator) start(ctx context.Context, j *job) {
-	a.cut(nil) // the former job is done
+	a.cut(nil) // the previous job is done
 	ctx, a.cut = context.WithCancelCause(ctx)
 	a.jobs <- order{*j, ctx} // does not block: there is never a second job
 }

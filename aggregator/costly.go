@@ -11,27 +11,27 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file limits the share of the time that writes of one large Service take. After a change that took t to write, the
+// This file limits the share of time that writes of one large Service take. After a change that took t to write, the
 // next change of the same Service waits 10 t. Other Services do not wait.
 //
-// Invariant: a change waits at most costlyMax for this reason, and what is written once is written to its end: the parts of
-// a divided change follow each other without a wait, and so do repairs and what withdraws a Service.
+// Invariant: a change waits at most costlyMax for this reason. The later parts of a divided change, repairs, and
+// changes that remove a Service do not wait.
 
 const (
-	// costlyRest is how many times as long as the write the next change waits.
+	// costlyRest is the ratio of the wait of the next change to the duration of the write.
 	costlyRest = 10
-	// costlyMin is the duration up to which nothing waits. Small changes never do: how long they take depends on the node.
+	// costlyMin is the shortest duration that causes a wait. Small changes cause none: theirs depends on the node.
 	costlyMin = 50 * time.Millisecond
-	// costlyMax bounds the wait: clients meet an endpoint that went away for as long.
+	// costlyMax is the longest wait. For as long, clients may be sent to an endpoint that was removed.
 	costlyMax = 5 * time.Second
 )
 
 // costly is a Service with a change that took long.
 type costly struct {
-	// spent is what the parts of the change took, and until is when the next change may be written.
+	// spent is the time that the parts of the change took, and until is when the next change may be written.
 	spent time.Duration
 	until time.Time
-	// next is the newest fragment that waits, and due is when it is folded at the latest; nil for none.
+	// next is the newest waiting fragment, nil for none, and due is when it is folded at the latest.
 	next *dataplane.Fragment
 	due  time.Time
 }
@@ -39,8 +39,8 @@ type costly struct {
 // dueAt returns when the waiting fragment is folded.
 func (c *costly) dueAt() time.Time { return dataplane.Earliest(c.until, c.due) }
 
-// charge notes what a landed write took for each large Service of it, by its share of the size. A usual write is not
-// counted: a write takes as long without the Service.
+// charge adds the duration of a landed write to each large Service in it, by the Service's share of the size. It
+// subtracts the usual duration, because the write would take that long without the Service, too.
 func (m *machine) charge(now time.Time, r *result) {
 	if r.receipt.Outcome != dataplane.Landed {
 		return
@@ -71,8 +71,8 @@ func (m *machine) charge(now time.Time, r *result) {
 	}
 }
 
-// postpone keeps a fragment of a Service that waits, and reports whether it did. A Service that leaves does not wait:
-// another one may get its addresses.
+// postpone keeps a fragment of a Service that waits, and reports whether it did. A fragment that removes a Service does
+// not wait, because another Service may get its addresses.
 func (m *machine) postpone(now time.Time, f *dataplane.Fragment) bool {
 	c := m.costly[f.Key]
 	if c == nil {
@@ -97,7 +97,7 @@ func (m *machine) postpone(now time.Time, f *dataplane.Fragment) bool {
 	return true
 }
 
-// duePostponed returns the fragments that have waited long enough. It forgets what their Services have spent.
+// duePostponed returns the fragments that have waited long enough. It removes the records of their Services.
 func (m *machine) duePostponed(now time.Time) (due []*dataplane.Fragment) {
 	for _, key := range slices.SortedFunc(maps.Keys(m.costly), service.Key.Compare) {
 		if c := m.costly[key]; c.next != nil && !now.Before(c.dueAt()) {
@@ -109,8 +109,8 @@ func (m *machine) duePostponed(now time.Time) (due []*dataplane.Fragment) {
 	return due
 }
 
-// awaitPostponed requests a write for the fragments that have waited long enough. It returns when the next one has; zero
-// for none.
+// awaitPostponed requests a write for the fragments that have waited long enough. It returns when the next fragment is
+// due; zero for none.
 func (m *machine) awaitPostponed(now time.Time) (next time.Time) {
 	for _, c := range m.costly {
 		if c.next != nil {

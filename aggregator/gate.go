@@ -10,16 +10,15 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// gate holds the first write until every primed key has submitted or is skipped, or
-// until none has for a while. So a restart never removes rules that are still wanted.
-// It is pure and opens once.
+// gate holds the first write until every primed key has submitted or is skipped, or until no key has submitted for a
+// while. So a restart never removes rules that are still wanted. It is pure and opens once.
 //
 // The wait counts from the last key that submitted: with many Services on a slow node,
 // rendering takes its time, and an early first write would remove the rules of the
 // Services to come.
 //
-// While it is held, another process owns the kernel's rules. Everything up to the first
-// job is done meanwhile.
+// While held is set, another process owns the kernel's rules. This process does everything before its first job in that
+// time.
 type gate struct {
 	opened bool
 	primed bool
@@ -29,8 +28,8 @@ type gate struct {
 	seen   map[service.Key]struct{}
 	// skipped has the keys that were skipped and have not submitted since.
 	skipped map[service.Key]struct{}
-	// lastSubmit is when the last key of expect submitted or was skipped, when prime was
-	// called, or when the gate was opened.
+	// lastSubmit is when a key last left expect (submitted or skipped), when prime was called, or when the gate was
+	// opened.
 	lastSubmit time.Time
 	wait       time.Duration
 }
@@ -81,8 +80,8 @@ func (g *gate) submitted(now time.Time, key service.Key) {
 	}
 }
 
-// open reports whether the startup gate opened; starting first write, and otherwise when to ask again; zero
-// means after the next event.
+// open reports whether the startup gate is open, and otherwise when to call open again; zero means after the next
+// event.
 func (g *gate) open(now time.Time) (bool, time.Time) {
 	if g.opened {
 		return true, now
@@ -122,15 +121,14 @@ func (g *gate) isAbsent(key service.Key) bool {
 	})
 }
 
-// absentMax is how long the first sync waits for Services that have not submitted, counted
-// from the opening of the gate, or from the last key that submitted since. A stuck actor is replaced, and a slow one has rendered,
-// within that time. The wait is bounded, also for a parked actor: the rules that another
-// proxy left serve the absent Services, but become stale for all others.
+// absentMax is how long the first sync waits for Services that have not submitted, counted from the opening of the gate
+// or from the last key that submitted after it. Within that time, a stuck actor is replaced and a slow one has
+// rendered. The wait is limited, even if an actor is parked: the rules that another proxy left serve the absent
+// Services, but become stale for all others.
 const absentMax = time.Minute
 
-// awaits reports whether the first sync waits for a key that has not submitted, and until
-// when; zero means until an event. Without the node's own rules no Service is served, so
-// its wait has no bound.
+// awaits reports whether the first sync waits for a key that has not submitted, and until when; zero means until an
+// event. Without the node's own rules no Service is served, so the wait for the node has no limit.
 func (g *gate) awaits(now time.Time) (bool, time.Time) {
 	_, expected := g.expect[service.Node]
 	_, skipped := g.skipped[service.Node]
@@ -141,11 +139,10 @@ func (g *gate) awaits(now time.Time) (bool, time.Time) {
 	return len(g.expect)+len(g.skipped) > 0 && now.Before(until), until
 }
 
-// missing returns the number of keys that have not submitted.
+// missing returns the number of keys that the gate waits for.
 func (g *gate) missing() int { return len(g.expect) }
 
-// absentees returns the number of Services that have not submitted, and whether the node
-// itself has not.
+// absentees returns the number of Services in expect, and whether the node itself is in it.
 func (g *gate) absentees() (services int, node bool) {
 	if _, node = g.expect[service.Node]; node {
 		return len(g.expect) - 1, true

@@ -34,7 +34,7 @@ type machine struct {
 	out    effects
 }
 
-// world has what the machine knows of its surroundings. The functions must be pure.
+// world is the environment of the machine. The methods of origin are pure.
 type world struct {
 	domain   string
 	origin   dataplane.Origin
@@ -45,13 +45,14 @@ type world struct {
 	jitter func() float64
 }
 
-// tries has the bisection and what limits its tries.
+// tries has the bisection and the limits of its tries.
 type tries struct {
 	bisection bisection
 	// next is when the next group may be tried.
 	next time.Time
-	// usual is the duration of the longest of the last writes that landed or were rejected, for usualSize changes;
-	// unlanded counts those in a row that did not end in time. slow is the last Service whose own write took longer than usual.
+	// usual is the longest duration of recent writes that landed or were rejected, scaled to usualSize changes.
+	// unlanded counts writes in a row that did not end in time. slow is the last Service of which a separate write took
+	// longer than usual.
 	usual    time.Duration
 	unlanded int
 	slow     service.Key
@@ -61,30 +62,30 @@ type tries struct {
 	recheck bool
 }
 
-// pending has what is wanted and not in the kernel.
+// pending has the keys whose changes are not fully in the kernel.
 type pending struct {
 	waits waits
-	// sought are those among them that a bisection tries; progress is when its last try began or ended. Before
-	// the bisection, they are in waits.
+	// sought has the keys that a bisection tries; before the bisection, they are in waits. progress is when its last
+	// try began or ended.
 	sought waits
-	// costly are those whose newest fragments are postponed.
+	// costly has the keys whose newest fragments are postponed.
 	costly   waits
 	progress time.Time
 	// arrived is when the oldest fragment in the mailbox came, drifted is when an audit found
 	// a damaged object; zero for none.
 	arrived, drifted time.Time
-	// damaged are those in waits that wait for nothing but a repair. bare is since when it is known that the kernel has
-	// no rules that serve; zero while it has, and before the first write.
+	// damaged has the keys in waits that wait for a repair only. bare is the time since which the kernel is known to
+	// have no rules that serve; zero while it has some, and before the first write.
 	damaged map[service.Key]struct{}
 	bare    time.Time
 }
 
-// start is the progress of the start.
+// start is the progress of the startup.
 type start struct {
-	// readAhead is set once the read ahead has begun, and adopted once the kernel has been
-	// read. Nothing is written before. synced is set once Synced was emitted.
+	// readAhead is set once the read ahead has begun, and adopted once the kernel has been read; no write comes before
+	// that. synced is set once Synced was emitted.
 	readAhead, adopted, synced bool
-	// unlanded are the keys whose writes did not land in the process before, until each is set aside.
+	// unlanded are the keys whose writes did not land in the previous process, until each is set aside.
 	unlanded map[service.Key]bool
 }
 
@@ -103,8 +104,8 @@ type effects struct {
 	begin *job
 	// cut tells the job in flight to end.
 	cut bool
-	// take requests another step immediately, with the fragments of the mailbox as taken. The
-	// other fields but told are not set then.
+	// take requests another step immediately, with the fragments of the mailbox as its input (taken). No other field
+	// but told is set then.
 	take bool
 	// wake is when to call step again without an event; zero for after the next event.
 	wake time.Time
@@ -124,8 +125,8 @@ type (
 	primed  []service.Key
 	skipped service.Key
 	alarmed struct{ by dataplane.ForeignProcess }
-	// released: this process may read and write the kernel's rules from now on. The writes of the keys did not land
-	// in the process before.
+	// released: this process may read and write the kernel's rules from now on. The keys are those whose writes did not
+	// land in the previous process.
 	released []service.Key
 	// arrived: fragments wait in the mailbox. taken has them; see effects.take.
 	arrived struct{}
@@ -150,9 +151,8 @@ func (a alarmed) apply(m *machine, now time.Time) {
 	}
 }
 
-// apply notes that fragments wait. While the gate is closed they are folded immediately, to see which
-// Services submitted. Later they stay in the mailbox, where newer ones may replace them, until a
-// batch is cut.
+// apply notes that fragments wait. While the gate is closed they are folded immediately, to see which Services
+// submitted. Later they stay in the mailbox, where newer ones may replace them, until a batch is planned.
 func (arrived) apply(m *machine, now time.Time) {
 	m.pacer.Waiting(now)
 	if m.pending.arrived.IsZero() {
@@ -168,7 +168,7 @@ func (fragments taken) apply(m *machine, now time.Time) {
 	resume := m.resume
 	m.resume = nil
 	resume(now)
-	m.out.wake = now // what is due next is another step
+	m.out.wake = now // another step is due immediately
 }
 
 func newMachine(config *Config) *machine {
@@ -215,7 +215,7 @@ func (m *machine) step(now time.Time, inputs ...input) effects {
 	return out
 }
 
-// take asks for the waiting fragments; then continues.
+// take requests the waiting fragments. After they are folded, the machine calls the function then.
 func (m *machine) take(then func(now time.Time)) { m.out.take, m.resume = true, then }
 
 // tell emits an event.

@@ -52,9 +52,9 @@ func (sends) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	}
 }
 
-// TestSearch_OutlivesLeavingAskers: a search works and cancels cleanly when callers leave, and returns ErrEnded after
+// TestQuery_CallersLeave: a search works and cancels cleanly when callers leave, and returns ErrEnded after
 // the aggregator ended.
-func TestSearch_OutlivesLeavingAskers(t *testing.T) {
+func TestQuery_CallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}
 		a, err := New(Config{Domain: "d", Writer: m, Naming: sends{}})

@@ -110,9 +110,9 @@ func TestRepairs_NewObjectEndsWait(t *testing.T) {
 	}
 }
 
-// TestRepairs_StrangerReportedOnce: a repair names the last announced process, also one that was announced during the
-// previous audit, but none that was announced before it.
-func TestRepairs_StrangerReportedOnce(t *testing.T) {
+// TestRepairs_NameLatestForeignProcess: a repair names the last announced process, also one that was announced during
+// the previous audit, but none that was announced before it.
+func TestRepairs_NameLatestForeignProcess(t *testing.T) {
 	r, now := newRepairs(), time.Unix(1000, 0)
 	r.announced(now, dataplane.ForeignProcess{PID: 1})
 	r.auditing()
@@ -222,9 +222,9 @@ func (r *rival) Read(ctx context.Context) ([]dataplane.Object, error) {
 	return r.model.Read(ctx)
 }
 
-// TestAggregator_RivalsSlowDown: two aggregators that overwrite each other's objects slow down to a few audits and
-// writes. Without pauses, each made 2,470 audits in 5 s.
-func TestAggregator_RivalsSlowDown(t *testing.T) {
+// TestAggregator_TwoOverwriteEachOther: two aggregators that overwrite each other's objects slow down to a few audits
+// and writes. Without pauses, each made 2,470 audits in 5 s.
+func TestAggregator_TwoOverwriteEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}
 		var rivals [2]*rival

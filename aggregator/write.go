@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// foldAndWrite folds what waits and writes, unless a control write comes first.
+// foldAndWrite folds the waiting fragments and writes, unless a control write comes first.
 func (m *machine) foldAndWrite(now time.Time) {
 	m.endTry(now)
 	if m.flight == nil {
@@ -78,7 +78,7 @@ func (m *machine) settle(now time.Time, r *result) {
 	m.tell(BatchWritten{Domain: m.domain, Batch: r.batch, Receipt: r.receipt})
 	settled := m.ledger.Settle(r.batch, r.receipt)
 	if r.receipt.Outcome == dataplane.Unknown {
-		// Without a read, writes that build on something lost would fail forever.
+		// Without a read, writes that depend on a lost object would fail forever.
 		m.pacer.AuditFirst(now)
 	}
 	m.settled(now, settled, r)
@@ -139,7 +139,7 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1, spent: m.failing.spent + r.receipt.Took,
 		unread: m.failing.unread || r.receipt.Outcome == dataplane.Unknown}
 	if m.failing.spent >= r.shared {
-		m.failing.times = max(failuresMax, m.failing.times) // more would take too long
+		m.failing.times = max(failuresMax, m.failing.times) // more attempts would take too long
 	}
 	if r.receipt.Outcome == dataplane.Busy && m.isolateFew(now) {
 		m.pacer.Ended(now, r.receipt.Took)
@@ -204,7 +204,7 @@ func (m *machine) audited(now time.Time, r *result) {
 	m.foldAndWrite(now)
 }
 
-// settled sends the acks for what is fully in the kernel. The write is the one that settled it,
+// settled sends the acks for contributions that are fully in the kernel. The write is the one that settled them; it is
 // empty if nothing was written.
 func (m *machine) settled(now time.Time, contributions []dataplane.Contribution, write *result) {
 	var batch uint64
@@ -214,7 +214,7 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 	for _, c := range contributions {
 		m.pending.end(c.Key)
 		if m.quarantine.release(c.Key) {
-			m.quarantine.askOldest() // what blocked it may block others no longer
+			m.quarantine.askOldest() // its obstacle may be gone for others, too
 			m.tell(Freed{Domain: m.domain, Key: c.Key})
 		}
 		m.tell(Applied{Domain: m.domain, Contribution: c, At: now,
@@ -227,8 +227,8 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 	m.restored()
 }
 
-// restored reports whether the kernel is as wanted, and notes it. What a bisection and its
-// control write leave out for a while is still missing.
+// restored reports whether the kernel is as wanted, and notes it. It is not as wanted while a bisection or its control
+// write leaves something out.
 func (m *machine) restored() bool {
 	left := m.ledger.Stats()
 	if left.Dirty > 0 || m.controlling() || !m.tries.bisection.idle() {

@@ -44,8 +44,7 @@ type Contribution struct {
 	Revision service.Revision
 	// Trigger and Received are the earliest of the coalesced fragments; see Fragment.
 	Trigger, Received time.Time
-	// Trace is that of the fragment, with the causes and the first look of those that it
-	// replaced.
+	// Trace is the fragment's trace, with the causes and the earliest Seen of the fragments that it replaced.
 	Trace Trace
 }
 
@@ -73,9 +72,8 @@ func (o Outcome) String() string {
 // Receipt is a writer's report on one write.
 type Receipt struct {
 	Outcome Outcome
-	// Certain has the objects of the batch whose state is certain after a write that did
-	// not land; nil means absent. The state of the others is unknown: they must be read
-	// or written again.
+	// Certain has the objects of the batch whose state is certain after a write that did not land; nil means absent.
+	// The state of the other objects is unknown: they must be read or written again.
 	Certain map[ID]*Object
 	// Suspects are the Services that the error names: a hint, no proof unless Proven
 	// is set.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dataplane is the language between actors, aggregators and kernel writers:
-// objects, fragments, batches, receipts and acks, and the contracts that a backend
-// implements (Renderer, Naming, Writer, Layout, Origin, Watcher). It knows no backend:
-// the domain's Naming says what an identity means. Values are immutable once they are
-// handed over. The package does nothing to a kernel.
+// Package dataplane is the language between actors, aggregators and kernel writers: objects, fragments, batches,
+// receipts and acks, and the contracts that a backend implements (Renderer, Naming, Writer, Layout, Origin, Watcher).
+// It depends on no backend: the domain's Naming interprets identities. Values are immutable once they are handed over.
+// The package does not access the kernel.
 package dataplane
 
 import (
@@ -18,13 +17,13 @@ import (
 // Renderer turns views into objects of one domain. It is pure: equal input gives equal
 // objects in equal order. Actors call it concurrently.
 type Renderer interface {
-	// Service renders one Service. A view without ports of the domain's family
-	// renders to nothing. It polls the context in every loop over frontends, and may return
-	// anything once that has ended: nothing more of that actor counts.
+	// Service renders one Service. A view without ports of the domain's family renders to nothing. It polls the context
+	// in every loop over frontends. Once the context has ended, it may return anything, because the actor's output is
+	// dropped.
 	Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []Object
 	// Node renders the scaffold: everything that belongs to no Service.
 	Node(facts *service.NodeFacts) []Object
-	// Naming reads what is rendered.
+	// Naming returns the Naming of the rendered objects.
 	Naming() Naming
 }
 
@@ -36,35 +35,35 @@ func RenderNode(ctx context.Context, r Renderer, facts *service.NodeFacts) []Obj
 	return append(r.Node(facts), r.Service(ctx, facts.SelfTestView(), facts)...)
 }
 
-// Naming reads what a backend put into its objects: the core knows no container by name. All methods
-// are pure. Frontend is as cheap as a map look-up: the ledger calls it for each claim that changes.
+// Naming interprets the objects of a backend, so that no other package depends on container names. All methods are
+// pure. Frontend is as cheap as a map lookup: the ledger calls it for each claim that changes.
 type Naming interface {
-	// Frontend returns the frontend that an object is for. Only the Service that has the frontend
-	// gets the object. False for an object that Services share, or that is named after its Service.
+	// Frontend returns the frontend that an object is for. Only the Service that has the frontend gets the object. It
+	// returns false for an object that Services share, or that is named after its Service.
 	Frontend(id ID) (service.Frontend, bool)
-	// Stage returns where an object is on the way of packets to the endpoints of Services.
+	// Stage returns the stage of an object on the path of packets to endpoints.
 	Stage(id ID) Stage
 	// Sends calls each with the endpoints that an object sends new connections to. The object may be one
 	// that was read from the kernel.
 	Sends(o *Object, each func(netip.AddrPort))
 }
 
-// Stage is a part of the way of packets to endpoints. Without all objects of a stage, no Service of the domain works.
+// Stage is a section of the path of packets to endpoints. If all objects of a stage are missing, no Service works.
 type Stage uint8
 
 const (
-	// StageNone is not on the way: what rejects, masquerades, admits or counts.
+	// StageNone is for objects that are not on the path: they reject, masquerade, admit or count.
 	StageNone Stage = iota
-	// StageEntry has what leads packets of the node to the rules: hooks, base chains, a device.
+	// StageEntry is for objects that lead the node's packets to the rules: hooks, base chains, a device.
 	StageEntry
-	// StageDispatch has what leads them to the frontends of all Services.
+	// StageDispatch is for objects that lead packets to the frontends of all Services.
 	StageDispatch
-	// StageFrontend has what belongs to one frontend or Service each.
+	// StageFrontend is for objects that belong to one frontend or Service each.
 	StageFrontend
 	stages
 )
 
-// Stages is the number of stages, with StageNone.
+// Stages is the number of stages, including StageNone.
 const Stages = int(stages)
 
 // Writer makes one attempt to write one batch into one domain's kernel. It does not
@@ -89,15 +88,14 @@ type Cutter interface {
 
 // ReaderAhead is implemented by writers that can read before it is known what is wanted.
 type ReaderAhead interface {
-	// ReadAhead reads what the next Read returns if nothing has changed by then. It keeps
-	// errors to itself: Read tries again.
+	// ReadAhead reads what the next Read returns if nothing has changed by then. It returns no error, because Read
+	// tries again.
 	ReadAhead(ctx context.Context)
 }
 
-// Layout folds elements into objects that the kernel replaces whole, for backends that
-// cannot change single elements. It is pure: the result depends on the set of elements,
-// never on their order of arrival, so a restart composes what its predecessor did. One
-// goroutine calls it.
+// Layout folds elements into objects that the kernel replaces whole, for backends that cannot change single elements.
+// It is pure: the result depends on the set of elements, never on their order of arrival, so a new process composes the
+// same objects as the previous one. One goroutine calls it.
 type Layout interface {
 	// Put places or replaces an element.
 	Put(element *Object, owner service.Key)
@@ -123,8 +121,8 @@ type Composed struct {
 	Object *Object
 }
 
-// Origin is implemented by writers that know more about an object in the kernel than the
-// object says. Both methods are pure.
+// Origin is implemented by writers that can tell more about an object from the kernel than the fields of Object
+// contain. Both methods are pure.
 type Origin interface {
 	// Owner returns the Service that an object in the kernel names.
 	Owner(o *Object) (key service.Key, named bool)
@@ -142,18 +140,17 @@ type Watcher interface {
 	Watch(ctx context.Context, changed func(by ForeignProcess)) error
 }
 
-// Drainer is implemented by writers that let endpoints that leave keep their connections in the kernel for a while.
-// The ledger does not see these endpoints: they are neither wanted nor read.
+// Drainer is implemented by writers that keep the connections of removed endpoints in the kernel for a while. The
+// ledger does not see these endpoints: they are neither wanted nor read.
 type Drainer interface {
-	// Leaving counts the endpoints by Service. It does not block, and the result is not changed.
+	// Leaving counts these endpoints by Service. It does not block. The writer does not change the result later.
 	Leaving() map[service.Key]int
 	// Foresee returns the object that a write of a change would leave in the kernel: what is wanted, and the endpoints
 	// that would keep connections. It changes nothing.
 	Foresee(ctx context.Context, c *Change) (*Object, error)
 }
 
-// ForeignProcess is another process that changed a domain's objects. The zero value is an
-// unknown one.
+// ForeignProcess is another process that changed a domain's objects. The zero value is an unknown process.
 type ForeignProcess struct {
 	// PID is the process's number in the initial PID namespace.
 	PID int

@@ -13,7 +13,7 @@ import (
 // shorter; the chain of a port in iptables mode has about 100 bytes for each endpoint.
 const usualBody = 256
 
-// Size returns what a change is supposed to cost, in changes of small objects: 1, and more for a long chain.
+// Size returns the estimated cost of a change, in changes of small objects: 1, or more for a long chain.
 func (c *Change) Size() int {
 	longest := 0
 	for _, o := range [...]*Object{c.Before, c.After} {
@@ -24,12 +24,12 @@ func (c *Change) Size() int {
 	return 1 + longest/usualBody
 }
 
-// WaitedMax is how many turns a change waits at most for the turns of large Services, which may change all the time.
+// WaitedMax is the maximum number of turns that a change waits for large Services, which may change all the time.
 const WaitedMax = 20
 
-// NextLarge returns the size of each Service in a batch, and the Service above most that has its turn after last: they
-// follow each other in the order of keys, so one that changes all the time does not keep the others waiting. It reports
-// false if no Service is large.
+// NextLarge returns the size of each Service in a batch, and the large Service whose turn follows that of last. A
+// Service is large if its size is above most. Large Services take turns in the order of keys, so one that changes all
+// the time does not keep the others waiting. It reports false if no Service is large.
 func NextLarge(changes []Change, most int, last service.Key) (sizes map[service.Key]int, next service.Key, found bool) {
 	sizes = map[service.Key]int{}
 	for i := range changes {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package observe defines how the core is watched. The core announces typed events to a [Listener]
-// and knows no logger, no metrics and no health: nothing that works depends on how it is watched.
+// and uses no logger, metrics or health checks, so that its behavior does not depend on its listeners.
 // The daemon makes the listeners: [Log] here, and those of the packages below.
 package observe
 
@@ -20,13 +20,13 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// Listener receives everything that happens, on the goroutines that it happens to. So it must be
-// safe for concurrent use and must not block.
+// Listener receives all events, on the goroutines that cause them. So it must be safe for concurrent
+// use and must not block.
 type Listener interface {
 	Supervisor(supervisor.Event[service.Key])
 	Aggregator(aggregator.Event)
 	Actors(actors.Event)
-	// Source receives Services that lack a frontend because another one has it, and the end of that.
+	// Source receives the beginning and the end of conflicts between Services that request the same frontends.
 	Source(source.Shadowed)
 }
 
@@ -56,8 +56,8 @@ func (l *Log) tellsChanges() bool {
 	return len(l.families) > 0 && l.log.Core().Enabled(ChangeLevel)
 }
 
-// about names the Service that a line is about. What serves all of them, such as the hooks, belongs
-// to the node.
+// about names the Service that a line is about. Rules that serve all Services, such as the hooks,
+// belong to the node.
 func about(key service.Key) zap.Field {
 	if key == service.Node {
 		return zap.String("service", "none: rules of the node itself")
@@ -210,7 +210,7 @@ func services(b *dataplane.Batch) (n int) {
 	return n
 }
 
-// repeated logs a failure that may repeat until its cause is gone: the first one of a series at warn.
+// repeated logs a failure that may repeat until its cause is removed; see Incidents. It logs most repetitions at debug.
 func (l *Log) repeated(message, domain string, fields []zap.Field) {
 	level := zap.DebugLevel
 	tell, failures := l.incidents.Failed(message + domain)
@@ -241,15 +241,15 @@ func (l *Log) audit(e aggregator.AuditDone) {
 	}
 	l.over("audits succeed again", "audit failed; retrying", e.Domain)
 	switch {
-	case d.Any() && d.Undone == nil: // left by a former process, or by a write that failed
+	case d.Any() && d.Undone == nil: // left by a previous process, or by a write that failed
 		l.log.Info("audit done", fields...)
 	default:
 		l.log.Debug("audit done", fields...)
 	}
 }
 
-// repair reports what another program has changed (or, for sockets, what has ended by itself), and
-// that it is being restored.
+// repair reports the rules that another process changed (or the sockets that closed by themselves),
+// and that Sluice restores them.
 func (l *Log) repair(e aggregator.RepairBegan) {
 	u := e.Undone
 	fields := []zap.Field{

@@ -28,8 +28,8 @@ type Domain struct {
 	// Auxiliary domains hold something other than the kernel's rules. ApplyObservers are
 	// not called for them.
 	Auxiliary bool
-	// Awaited is set for an auxiliary domain without which the rules are not applied: other
-	// proxies' rules serve until its first write.
+	// Awaited is set for an auxiliary domain without which the rules are not fully applied. FirstSync waits for it,
+	// too: until then, other proxies' rules serve.
 	Awaited  bool
 	Renderer dataplane.Renderer
 	Writer   dataplane.Writer
@@ -38,12 +38,12 @@ type Domain struct {
 	Pace   aggregator.Pace
 }
 
-// Config is what a Proxy is made of. Zero fields take their defaults.
+// Config configures a Proxy. Zero fields take their defaults.
 type Config struct {
 	Node    NodeSettings
 	Domains []Domain
 	Source  Source
-	// Objects says what API objects may ask for, and who receives what is wrong with them. Optional.
+	// Objects has the options for API objects, and the receivers of warnings about them. Optional.
 	Objects source.Options
 	// WatchFailed receives the reason why a domain's watch for changes by other
 	// programs failed. The watch is retried. Optional.
@@ -63,8 +63,9 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then it prepares everything up to the first read.
 	MayWrite <-chan struct{}
-	// Unlanded, if set, returns the Services whose writes did not land in the process before. It is called once per
-	// domain, when this process may write. Their rules stay as they are at first, and are tried last, each alone. Optional.
+	// Unlanded, if set, returns the Services whose writes did not land in the previous process. Each domain calls it
+	// once, when this process may write. Their rules stay as they are at first; their writes come last, each alone.
+	// Optional.
 	Unlanded func() []service.Key
 	// NodeWait is how long the actors wait for the Node object once everything else
 	// is known, so that the first rules use its zone and pod CIDRs. 0 does not wait.
@@ -73,8 +74,8 @@ type Config struct {
 	ApplyObservers []ApplyObserver
 	// Listeners receive every event.
 	Listeners []observe.Listener
-	// KeepMemory disables the return of unused memory to the system after a peak, which costs a garbage collection. Only
-	// the simulation sets it: in virtual time, the returns would be frequent.
+	// KeepMemory disables the return of unused memory to the system after a peak. Each return costs a garbage
+	// collection, and in virtual time, returns would be frequent: only the simulation sets it.
 	KeepMemory bool
 	// Intercept is for the demo and the simulation; see actors.Config.
 	Intercept func(ctx context.Context, key service.Key, message actors.Message)
@@ -85,21 +86,19 @@ type Config struct {
 // called by the Service's actor. They must not block, and must return soon when the
 // context ends: the actor has been replaced then.
 type ApplyObserver struct {
-	// Programmed reports that the kernel serves a Service as the view says, in one
-	// family. Views that were overtaken by newer ones are left out, and a view may
-	// come twice. A view without ports of the family means that the Service is no
-	// longer served.
+	// Programmed reports that the kernel serves a Service as the view describes, in one family. Views that were
+	// overtaken by newer ones are left out, and a view may come twice. A view without ports of the family means that
+	// the Service is no longer served.
 	Programmed viewed
-	// BeforeWrite reports that the kernel may serve a Service as the view says from now
-	// on, in one family: packets follow the kernel's new rules a moment before
-	// Programmed says so.
+	// BeforeWrite reports that the kernel may serve a Service as the view describes from now on, in one family: packets
+	// follow the kernel's new rules a moment before Programmed is called.
 	BeforeWrite viewed
-	// AfterRepair reports that rules of a family are there after some were missing or wrong: after a repair, and after
-	// the first sync. If the kernel rejects a Service, it comes also with parts of either. It must not block.
+	// AfterRepair reports that missing or wrong rules of a family are in the kernel again: after a repair and after the
+	// first sync. If the kernel rejects a Service, it is also called when a part of the rules is. It must not block.
 	AfterRepair func(family service.Family)
 }
 
-// viewed is a function that is told about a view of a Service, in one family.
+// viewed is a function that receives a view of a Service, in one family.
 type viewed = func(ctx context.Context, family service.Family, view service.View)
 
 func (c Config) validate() error {

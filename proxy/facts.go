@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// DetectLocal names how packets from local pods are recognised
-// (KubeProxyConfiguration, detectLocalMode).
+// DetectLocal names how packets from local pods are recognized (KubeProxyConfiguration, detectLocalMode).
 type DetectLocal string
 
 // The four modes; the empty string means ClusterCIDR.
@@ -40,9 +39,8 @@ type NodeSettings struct {
 	// NodePortRanges limits node ports to the host's addresses inside these
 	// ranges; a family without a range has no limit.
 	NodePortRanges []netip.Prefix
-	// NodePortPrimary adds the node's own addresses to NodePortRanges; a family
-	// without one and without a range has no limit. While they are unknown, node ports answer only
-	// inside the ranges.
+	// NodePortPrimary adds the node's own addresses to NodePortRanges; a family with neither has no limit. While no
+	// address of the node is known, node ports answer only inside the ranges.
 	NodePortPrimary bool
 	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
 	MasqueradeAll bool
@@ -50,8 +48,8 @@ type NodeSettings struct {
 	LocalhostNodePorts bool
 	// ExternalIPsInServiceCIDR serves external IPs inside the ranges of ClusterIPs.
 	ExternalIPsInServiceCIDR bool
-	// HostAddresses puts the host's addresses and the API server's into the facts, for domains
-	// that serve each of them separately and make others local. Other domains would render again whenever one changes.
+	// HostAddresses puts the host's addresses and the API server's into the facts, for domains that serve each of the
+	// host's addresses separately and make Service addresses local. Other domains would render again for each change.
 	HostAddresses bool
 	// Address, when valid, overrides the node IP of its family.
 	Address netip.Addr
@@ -137,9 +135,9 @@ func (f *facts) update(change func(*facts)) bool {
 	return true
 }
 
-// setNode stores the Node object. A re-created Node has no addresses and no pod CIDRs until
-// controllers set them, maybe one family after the other. So the last known ones of each family stay applied: node
-// ports that were limited to an address never answer on all. The lock is held.
+// setNode stores the Node object. A re-created Node has no addresses and no pod CIDRs until controllers set them, maybe
+// one family after the other. So the last known ones of each family stay in use, and node ports that are limited to an
+// address never answer on all addresses. The lock is held.
 func (f *facts) setNode(node *service.NodeObject) {
 	if f.node != nil && node != nil {
 		merged := *node

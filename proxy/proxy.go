@@ -44,7 +44,7 @@ type Proxy struct {
 
 var _ source.Sink = (*Proxy)(nil)
 
-// New assembles a proxy. It touches nothing outside; Run does.
+// New assembles a proxy. Only Run changes anything outside the process.
 func New(config Config) (*Proxy, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -150,8 +150,8 @@ func (p *Proxy) addDirectory() (err error) {
 	return err
 }
 
-// observers returns a function that tells the observers about views of a domain, by one of their
-// functions; nil if none has it.
+// observers returns a function that passes views of a domain to one of the functions of each observer; nil if no
+// observer has that function.
 func (p *Proxy) observers(domain Domain, function func(ApplyObserver) viewed) func(context.Context, service.View) {
 	var told []viewed
 	for _, o := range p.config.ApplyObservers {
@@ -169,8 +169,8 @@ func (p *Proxy) observers(domain Domain, function func(ApplyObserver) viewed) fu
 	}
 }
 
-// repaired tells the observers that rules are there after they were missing: a repair has ended, or the first sync, or
-// a part of them, while the culprit of a rejection is searched.
+// repaired tells the observers that missing rules are in the kernel again: after a repair, after the first sync, or
+// after a part of either while a bisection looks for the culprit of a rejection.
 func (p *Proxy) repaired(domain Domain, e aggregator.Event) {
 	switch e.(type) {
 	case aggregator.Repaired, aggregator.PartlyRepaired, aggregator.Synced:
@@ -228,8 +228,8 @@ func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
 	p.directory.PostSlice(key, name, slice, cause)
 }
 
-// SeedNode gives the proxy a Node that another one knew, before Run. If the source has none, it counts
-// as deleted.
+// SeedNode gives the proxy the Node object of another proxy, before Run. If the source has no Node, it counts as
+// deleted.
 func (p *Proxy) SeedNode(node *service.NodeObject) { p.cache.SetNode(node) }
 
 // PostNode implements source.Sink.
@@ -261,14 +261,14 @@ func (p *Proxy) hostAddresses(all []netip.Addr) {
 
 func (p *Proxy) serverAddresses(all []netip.Addr) { p.changeFacts(func(f *facts) { f.servers = all }) }
 
-// MoveSelfTest renders the self-test at other ports. Every Service is rendered again, so it is for ports that
+// MoveSelfTest moves the self-test to other ports. Every Service is rendered again, so it is only for ports that
 // another process holds.
 func (p *Proxy) MoveSelfTest(to service.SelfTest) {
 	p.changeFacts(func(f *facts) { f.settings.SelfTest = to })
 }
 
-// changeFacts may be called by several goroutines at the same time, so the announcement
-// carries no facts: the actors read those that are applied then.
+// changeFacts may be called by several goroutines at the same time, so the announcement carries no facts: the actors
+// read the facts that are current then.
 func (p *Proxy) changeFacts(change func(*facts)) {
 	if p.facts.update(change) {
 		p.directory.PostFacts()
@@ -299,8 +299,8 @@ func (p *Proxy) Unlanded() (keys []service.Key) {
 // Node returns the last Node object seen, nil before the first.
 func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
 
-// NodeNow returns the Node object as the source has it now, nil before the first. Node has the last known addresses of
-// a family as well, after the object has lost them.
+// NodeNow returns the Node object as the source has it now, nil before the first. Node also returns the last known
+// addresses of a family that the object has lost.
 func (p *Proxy) NodeNow() *service.NodeObject { return p.cache.Node() }
 
 // SourceEvents counts the events of the source.

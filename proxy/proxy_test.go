@@ -91,9 +91,9 @@ func TestProxy_StartsWithoutNode(t *testing.T) {
 	})
 }
 
-// TestProxy_SeededNodeStands: a Node seeded by the previous process stays in use when the source reports it as deleted,
-// and rendering does not wait for it.
-func TestProxy_SeededNodeStands(t *testing.T) {
+// TestProxy_SeededNodeDeleted: a Node seeded by the previous process stays in use when the source reports it as
+// deleted, and rendering does not wait for it.
+func TestProxy_SeededNodeDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
 		var cache *source.Cache

@@ -15,7 +15,7 @@ const (
 	RoundRobin
 	// SourceHash sends all connections of a client address to one endpoint, which is the same on all nodes.
 	SourceHash
-	// ConnectionHash is SourceHash by the client's address and port.
+	// ConnectionHash is like SourceHash, with a hash of the client's address and port.
 	ConnectionHash
 	// LeastConnections prefers endpoints with fewer open connections from this node.
 	LeastConnections
@@ -36,10 +36,10 @@ func ParseBalancing(name string) (Balancing, bool) {
 	return Random, false
 }
 
-// String returns the name of the algorithm, as annotations have it.
+// String returns the name of the algorithm, as in annotations.
 func (b Balancing) String() string { return balancings[b] }
 
-// Hashes reports whether the client decides on the endpoint.
+// Hashes reports whether a hash of the client selects the endpoint.
 func (b Balancing) Hashes() bool { return b == SourceHash || b == ConnectionHash }
 
 // HashedSlotsMin and HashedSlotsMax bound the tables of Services that hash. A table of HashedSlotsMin slots divides
@@ -77,17 +77,17 @@ func TotalShare(endpoints []Endpoint) (total int) {
 	return total
 }
 
-// Drain is how long connections to an endpoint stay open after it left a Service. The zero value leaves that to
-// the mode.
+// Drain limits how long connections to an endpoint stay open after it left a Service. The zero value stands for the
+// mode's default.
 type Drain struct {
 	Limited bool
 	After   time.Duration
 }
 
-// DrainMax is the longest time that a Service may ask for.
+// DrainMax is the longest time that a Service may request.
 const DrainMax = 24 * time.Hour
 
-// Or returns the time, or that of the mode.
+// Or returns After if Limited is set, and otherwise the default of the mode.
 func (d Drain) Or(mode time.Duration) time.Duration {
 	if d.Limited {
 		return d.After

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Claims calls yield with each frontend that the Service asks for, by family. A family without a
-// ClusterIP is not served and has none. The API server rejects a Service that lists a port twice; from
-// another source, its frontends may come twice.
+// Claims calls yield with each frontend that the Service requests, by family. A family without a ClusterIP is not
+// served and has none. The API server rejects a Service that lists a port twice; for one from another source, Claims
+// may yield a frontend twice.
 func (s *Spec) Claims(yield func(Family, Frontend, FrontendKind)) {
 	if s == nil {
 		return
@@ -26,7 +26,7 @@ func (s *Spec) Claims(yield func(Family, Frontend, FrontendKind)) {
 	}
 }
 
-// KindOf returns the kind of a frontend that the Service asks for.
+// KindOf returns the kind of a frontend that the Service requests.
 func (s *Spec) KindOf(family Family, f Frontend) FrontendKind {
 	switch {
 	case !f.Addr.IsValid():
@@ -40,17 +40,17 @@ func (s *Spec) KindOf(family Family, f Frontend) FrontendKind {
 	}
 }
 
-// Denial is a frontend that a Service asks for and another one has.
+// Denial is a frontend that a Service requests and another Service owns.
 type Denial struct {
 	Frontend Frontend
-	// By is the Service that has it.
+	// By is the Service that owns it.
 	By Key
 }
 
-// Shadowed reports whether another Service has something that this one asks for.
+// Shadowed reports whether another Service owns a frontend that this one requests.
 func (s *Spec) Shadowed() bool { return len(s.Denied[IPv4])+len(s.Denied[IPv6]) > 0 }
 
-// DeniedBy returns the Service that has a frontend instead of this one, and false if none has.
+// DeniedBy returns the other Service that owns a frontend, and false if this Service is not denied it.
 func (s *Spec) DeniedBy(family Family, f Frontend) (by Key, denied bool) {
 	if s == nil {
 		return by, false
@@ -58,7 +58,7 @@ func (s *Spec) DeniedBy(family Family, f Frontend) (by Key, denied bool) {
 	return deniedBy(s.Denied[family], f)
 }
 
-// deniedBy looks into a list that is sorted by frontend.
+// deniedBy searches a list that is sorted by frontend.
 func deniedBy(denied []Denial, f Frontend) (by Key, found bool) {
 	at, found := slices.BinarySearchFunc(denied, f, func(d Denial, f Frontend) int { return d.Frontend.Compare(f) })
 	if found {

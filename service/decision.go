@@ -4,12 +4,12 @@ package service
 
 import "net/netip"
 
-// Reason says why an endpoint gets new connections of one traffic policy, or none.
+// Reason is why an endpoint gets new connections under one traffic policy, or gets none.
 type Reason uint8
 
-// The reasons. Those up to ChosenLocalTerminating choose an endpoint.
+// The reasons; "it" is the endpoint. Those up to ChosenLocalTerminating choose it.
 const (
-	// ChosenReady: it is ready, and no hints count.
+	// ChosenReady: it is ready, and hints exclude no endpoint.
 	ChosenReady Reason = iota
 	// ChosenSameNode and ChosenSameZone: it is ready and hinted for this node or zone.
 	ChosenSameNode
@@ -31,11 +31,11 @@ const (
 	// OtherNodeHint and OtherZoneHint: its hints name other nodes or zones.
 	OtherNodeHint
 	OtherZoneHint
-	// OtherNode: the policy is Local, and it runs elsewhere.
+	// OtherNode: the policy is Local, and it runs on another node.
 	OtherNode
-	// WeightZero: its EndpointSlice has weight 0, and others have another one.
+	// WeightZero: its EndpointSlice has weight 0, and an endpoint of another weight is chosen.
 	WeightZero
-	// Suspect: it does not answer, and others do.
+	// Suspect: it does not answer. At most half of the endpoints are left out for this reason.
 	Suspect
 	// Repeated: the same address and port occurs elsewhere, in a better condition or
 	// earlier; only that occurrence counts.
@@ -80,14 +80,13 @@ type Decision struct {
 	Endpoint *SliceEndpoint
 	AddrPort netip.AddrPort
 	Local    bool
-	// Cluster and Local are the reasons of the two policies. They count if the port uses
-	// the policy.
+	// ByCluster and ByLocal are the reasons under the two policies. Each is valid if the port uses the policy.
 	ByCluster, ByLocal Reason
 }
 
-// Decisions resolves one service port as Resolve does, and returns the view together with
-// what decided about each entry of the slices: in the order of the addresses, then what is
-// Repeated or has NoSuchPort in the order of the slices. The family must have a ClusterIP.
+// Decisions resolves one service port as Resolve does, and returns the view and the decision about each entry of the
+// slices: in the order of the addresses, and then, in the order of the slices, the entries that are Repeated or have
+// NoSuchPort. The family must have a ClusterIP.
 func Decisions(spec *Spec, family Family, port int, from []*Slice, facts *NodeFacts) (PortView, []Decision) {
 	view := spec.offered(family, port, facts, facts.externalIPs(spec, family))
 	view.deny(spec.Denied[family])
@@ -128,7 +127,7 @@ type candidatePlace struct {
 
 func (c *candidate) place() candidatePlace { return candidatePlace{c.slice, c.index, c.port} }
 
-// leftOut returns decisions about the entries of a slice about which nothing was decided.
+// leftOut returns decisions about the entries of a slice that are not among the decided ones.
 func leftOut(slice *Slice, n int32, port *Port, nodeName string, decided map[candidatePlace]int) (all []Decision) {
 	add := func(i int, number uint16, why Reason) {
 		e := &slice.Endpoints[i]

@@ -7,10 +7,9 @@ import (
 	"slices"
 )
 
-// NodeFacts is everything that is the same for all Services of this node:
-// what the Node object says, what the host's interfaces carry, and the
-// settings that rules depend on. A change is posted to every actor, under one
-// more key of its mailbox.
+// NodeFacts is everything that is the same for all Services of this node: the relevant parts of the Node object, the
+// addresses of the host, and the settings that rules depend on. A change is posted to every actor, in a separate slot
+// of its mailbox.
 type NodeFacts struct {
 	// Name is the node's name as the API knows it; never empty.
 	Name string
@@ -40,16 +39,16 @@ type NodeFacts struct {
 	Limit Limit
 }
 
-// Binds reports whether the address of a frontend becomes a local address of this node. An external IP or a load
-// balancer IP does not if it is an address of the node or of the API server: this process would connect to itself
-// there, and could not learn that the Service was deleted.
+// Binds reports whether the address of a frontend becomes a local address of this node. A ClusterIP does, and a node
+// port does not. An external IP or a load balancer IP must be neither an address of the node nor the API server's: at
+// the API server's address, this process would connect to itself, and could not learn that the Service was deleted.
 func (f *NodeFacts) Binds(e *Exposure) bool {
 	addr, family := e.Addr, FamilyOf(e.Addr)
 	return e.Kind == ClusterIP || !e.IsNodePort() && addr != f.NodeIPs[family] && !slices.Contains(f.NodePorts[family].Host, addr) && !slices.Contains(f.Servers[family], addr)
 }
 
-// externalIPs returns the external IPs of a Service that are served. Any tenant can write one inside
-// ServiceCIDRs, and would get the ClusterIP of a Service that is created later, or has no endpoints.
+// externalIPs returns the external IPs of a Service that are served. By default, it omits those inside ServiceCIDRs:
+// with them, any tenant could take over the ClusterIP of a Service that is created later, or has no endpoints.
 func (f *NodeFacts) externalIPs(spec *Spec, family Family) []netip.Addr {
 	all, ranges := spec.ExternalIPs[family], f.ServiceCIDRs[family]
 	if f.ExternalIPsInServiceCIDR || !slices.ContainsFunc(all, func(a netip.Addr) bool { return Within(ranges, a).IsValid() }) {
@@ -68,8 +67,8 @@ func Within(ranges []netip.Prefix, addr netip.Addr) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// LocalDetector recognises packets that were sent by a local pod. The zero
-// value means that detection is not configured.
+// LocalDetector recognizes packets that were sent by a local pod. The zero value means that detection is not
+// configured.
 type LocalDetector struct {
 	// CIDR matches the source address, when valid.
 	CIDR netip.Prefix
@@ -91,8 +90,8 @@ type NodePortAddresses struct {
 	// ranges, sorted; used when All is false. Empty then means that node ports
 	// answer nowhere.
 	Addresses []netip.Addr
-	// Loopback means that the configured ranges name loopback addresses; one that contains all
-	// addresses does not. Addresses may lack them, because the rules of a backend cannot serve them.
+	// Loopback is set if a configured range begins with a loopback address, unlike 0.0.0.0/0 and ::/0. Addresses may
+	// lack loopback addresses, because the rules of a backend cannot serve them.
 	Loopback bool
 	// Host are the host's addresses of the family, sorted, without loopback, IPv6
 	// link-local and the proxy's own addresses. Nil unless the backend serves each
@@ -128,21 +127,19 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR && f.SelfTest == other.SelfTest && f.Limit == other.Limit
 }
 
-// NodeObject is what the API said about this node, reduced to what a proxy
-// needs. The root package combines it with the configuration and the host's
-// addresses into NodeFacts.
+// NodeObject is the Node object of this node, reduced to what a proxy needs. Package proxy combines it with the
+// configuration and the host's addresses into NodeFacts.
 type NodeObject struct {
 	Name string
 	// Zone is the label topology.kubernetes.io/zone.
 	Zone string
-	// Addresses are status.addresses: every InternalIP in order, then every
-	// ExternalIP; what cannot be parsed is left out.
+	// Addresses are status.addresses: every InternalIP in order, then every ExternalIP, without unparsable ones.
 	Addresses []netip.Addr
-	// Internal has the families with an InternalIP.
+	// Internal is set for the families with an InternalIP.
 	Internal PerFamily[bool]
 	// PodCIDRs holds the first spec.podCIDRs entry of each family.
 	PodCIDRs PerFamily[netip.Prefix]
-	// Deleting is set once metadata.deletionTimestamp is.
+	// Deleting is set once metadata.deletionTimestamp is set.
 	Deleting bool
 	// AutoscalerTaint is set while the taint
 	// ToBeDeletedByClusterAutoscaler is present.

@@ -94,9 +94,9 @@ func (s *Spec) offered(family Family, i int, facts *NodeFacts, externalIPs []net
 	return view
 }
 
-// gathering collects the candidates of one service port: every slice of the
-// family contributes all its endpoints with each of its ports of that name and
-// protocol. The zero value is ready; its buffers are reused from port to port.
+// gathering collects the candidates of one service port: every slice of the family contributes all its endpoints with
+// each of its ports of the service port's name and protocol. The zero value is ready; its buffers are reused from port
+// to port.
 type gathering struct {
 	// from are the slices that the candidates refer to.
 	from []*Slice
@@ -106,27 +106,27 @@ type gathering struct {
 	anyDrains bool
 	// observed is what the node observed of the endpoints; nil for nothing.
 	observed *Observed
-	// indexed says where each port stands in the slices, for a Service with many; nil otherwise.
+	// indexed lists the ports of the slices by name and protocol, for a Service with many ports; nil otherwise.
 	indexed map[portID][]slicePort
 }
 
-// portsUnindexed is the largest number of service ports that are compared with each port of each
-// slice. A Service of the API may have thousands.
+// portsUnindexed is the largest number of service ports that are compared with each port of each slice. A Service in
+// the API may have thousands of ports.
 const portsUnindexed = 16
 
-// portID is what a slice calls a service port.
+// portID identifies a service port in the slices.
 type portID struct {
 	name     string
 	protocol Protocol
 }
 
-// slicePort is a port of a slice, by the slice's place in a list.
+// slicePort is a port of a slice, which is given by its index in a list.
 type slicePort struct {
 	slice int32
 	port  uint16
 }
 
-// index notes the ports of all slices.
+// index fills indexed with the ports of all slices.
 func (g *gathering) index(from []*Slice) {
 	g.indexed = make(map[portID][]slicePort)
 	for n, s := range from {
@@ -137,7 +137,7 @@ func (g *gathering) index(from []*Slice) {
 	}
 }
 
-// each calls found with each port of the family's slices that stands behind a service port.
+// each calls found for each port of the family's slices that belongs to a service port.
 func (g *gathering) each(family Family, port *Port, from []*Slice, found func(slice int32, port uint16)) {
 	if g.indexed != nil {
 		for _, p := range g.indexed[portID{port.Name, port.Protocol}] {
@@ -170,7 +170,7 @@ func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName st
 	})
 }
 
-// reset makes room for what is to come.
+// reset removes the candidates and makes room for those of a service port.
 func (g *gathering) reset(family Family, port *Port, from []*Slice) {
 	g.from = from
 	g.anyDrains = slices.ContainsFunc(from, func(s *Slice) bool { return s.Drains })
@@ -206,7 +206,7 @@ func (g *gathering) compare(a, b *candidate) int {
 	if c := cmp.Compare(b.standing, a.standing); c != 0 {
 		return c
 	}
-	// The rest is equal. Its place in the API does not depend on arrival.
+	// For equal standings, the place in the API decides: it does not depend on the order of arrival.
 	if c := strings.Compare(g.from[a.slice].Name, g.from[b.slice].Name); c != 0 {
 		return c
 	}
@@ -263,8 +263,8 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	}
 }
 
-// chosen returns the endpoints that a policy chooses. Those of weight 0 give way to others, and so do suspects. The zone
-// gets a share, unless it is empty.
+// chosen returns the endpoints that a policy chooses, without suspects (at most half) and, if there are others, those
+// of weight 0. Endpoints hinted for zone get a share of the connections, unless zone is empty.
 func (s *selection) chosen(local bool, zone string, judge func(*candidate) Reason, earlier ...[]Endpoint) []Endpoint {
 	s.reasons = slices.Grow(s.reasons[:0], len(s.candidates))
 	instead := false
@@ -321,8 +321,7 @@ func (s *selection) collect(wanted func(i int) bool) {
 	}
 }
 
-// keep copies scratch, or returns an earlier set if it is equal. For most Services
-// it is.
+// keep returns a copy of scratch, or an earlier set if it is equal, as for most Services.
 func (s *selection) keep(earlier ...[]Endpoint) []Endpoint {
 	if len(s.scratch) == 0 {
 		return nil
@@ -379,10 +378,9 @@ func (t Topology) String() string {
 	return [...]string{"none", "same node", "same zone", "serving while terminating", "zone too small", "share of the zone"}[t]
 }
 
-// chooseTopology applies the hints of the ready endpoints. A kind of hint counts only if
-// every ready endpoint has one and at least one names this node or zone, so that a rule
-// never leaves a ready Service without ready endpoints. The place where an endpoint runs
-// does not matter: the hint names what it serves.
+// chooseTopology applies the hints of the ready endpoints. A kind of hint counts only if every ready endpoint has one
+// and at least one names this node or zone, so that a rule never leaves a ready Service without ready endpoints. It
+// does not matter where an endpoint runs: a hint names the node or zone that it serves.
 func chooseTopology(g *gathering, zones ZonePolicy, facts *NodeFacts) Topology {
 	var ready, usable, forNode bool
 	forZone := 0
@@ -418,8 +416,8 @@ func chooseTopology(g *gathering, zones ZonePolicy, facts *NodeFacts) Topology {
 	}
 }
 
-// judge decides whether an endpoint is in the Cluster set. The fallback admits every
-// serving endpoint, regardless of its hints.
+// judge decides whether an endpoint is in the Cluster set. TopologyTerminating admits every endpoint that still serves
+// while it terminates, regardless of its hints.
 func (t Topology) judge(c *candidate, e *Location, facts *NodeFacts) Reason {
 	switch {
 	case t == TopologyTerminating && c.usable():

@@ -21,23 +21,22 @@ type View struct {
 	// HealthCheckNodePort is 0 when the Service opens none. It is opened in
 	// the families that have Ports; see HealthPort.
 	HealthCheckNodePort uint16
-	// Scheduling is the IPVS scheduling that the Service asks for.
+	// Scheduling is the IPVS scheduling that the Service requests.
 	Scheduling Scheduling
 	// Balancing is how new connections choose their endpoints.
 	Balancing Balancing
-	// Adaptation says which observations of the node count. Shifts says that weights change often: a table of slots
-	// then keeps its size.
+	// Adaptation says which observations of the node change weights. Shifts is set if weights change often: a table of
+	// slots then keeps its size.
 	Adaptation Adaptation
 	Shifts     bool
-	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
+	// ProxyProtocol is set if endpoints expect the client's address in a PROXY protocol header, in userspace mode.
 	ProxyProtocol bool
 	// FlowLog asks for records of the connections.
 	FlowLog bool
-	// Drain limits connections to endpoints that have left.
+	// Drain limits how long connections to removed endpoints stay open.
 	Drain Drain
-	// ReadyLocal is the number of distinct endpoint addresses of each family
-	// that are local and ready, over all ports: what the health-check node
-	// port reports. It is not counted, and 0, without a HealthCheckNodePort.
+	// ReadyLocal is the number of distinct endpoint addresses of each family that are local and ready, over all ports:
+	// what the health-check node port reports. It is 0 without a HealthCheckNodePort.
 	ReadyLocal PerFamily[int]
 	// Excess describes the frontends that are left out because the Service is above the limit.
 	Excess Excess
@@ -62,8 +61,8 @@ func (v *View) Equal(other *View) bool {
 		v.ReadyLocal == other.ReadyLocal && v.Excess == other.Excess
 }
 
-// HealthPort is the health-check node port to open in a family, or 0. A family
-// in which the Service has no port is not served, health checks included.
+// HealthPort is the health-check node port to open in a family, or 0. A family in which the Service has no port is not
+// served, and opens no health-check port.
 func (v *View) HealthPort(family Family) uint16 {
 	if len(v.Ports[family]) == 0 {
 		return 0
@@ -78,7 +77,7 @@ type PortView struct {
 	Port     uint16
 	// NodePort is 0 when there is none.
 	NodePort uint16
-	// ClusterIP is invalid if another Service has it at this port.
+	// ClusterIP is invalid if another Service owns it at this port.
 	ClusterIP netip.Addr
 	// ExternalIPs, LoadBalancerVIPs and SourceRanges are of this family.
 	ExternalIPs      []netip.Addr
@@ -90,7 +89,7 @@ type PortView struct {
 	NodeInSourceRanges bool
 	// DenyRanges are sources that may not reach any frontend but the ClusterIP; see Spec.
 	DenyRanges []netip.Prefix
-	// NoEndpoints is what the Service asks for; see Unserved.
+	// NoEndpoints is what the Service requests; see Unserved.
 	NoEndpoints   NoEndpoints
 	InternalLocal bool
 	ExternalLocal bool
@@ -156,9 +155,9 @@ func (p *PortView) ServesExternal() bool {
 	return p.HasAny && (!p.ExternalLocal || len(p.Local) > 0)
 }
 
-// Reachable are all endpoints that new connections may be sent to: Cluster and
-// Local without duplicates, sorted as they are. One that is in both has its weight in Cluster. The result may share memory with
-// either and must not be changed.
+// Reachable returns all endpoints to which new connections may be sent: Cluster and Local without duplicates, sorted
+// like them. An endpoint in both has its weight from Cluster. The result may share memory with either list and must not
+// be changed.
 func (p *PortView) Reachable() []Endpoint {
 	if subset(p.Local, p.Cluster) {
 		return p.Cluster

@@ -11,27 +11,27 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// admission decides which Service has each frontend: an allocated one before one that a load balancer
-// was assigned, then the older Service, then the smaller key. A Service keeps its frontends while it
-// has no endpoints. Nothing but API objects counts, so every node decides the same, and so does the
-// next process.
+// admission decides which Service has each frontend. A frontend that the API server allocated wins over one that a load
+// balancer was assigned, and that over an external IP (service.FrontendKind). Then the older Service wins, then the
+// smaller key. A Service keeps its frontends while it has no endpoints. Only API objects count, so every node and the
+// next process decide the same.
 //
-// A change costs as much as the Services that it is about. While no two Services want the same
-// frontend, contests is empty. It is not safe for concurrent use.
+// The cost of a change depends only on the Services that it concerns. While no two Services want the same frontend,
+// contests is empty. It is not safe for concurrent use.
 type admission struct {
 	owners   map[place]*filed
 	contests map[place][]bid
-	// shadowed counts frontends that a Service wants and another one has, once for each.
+	// shadowed counts the frontends that a Service wants and another one has, once for each such Service.
 	shadowed int
 }
 
-// place is a frontend in one family. An address says its family, a node port does not.
+// place is a frontend in one family. A frontend with an address implies the family; a node port does not.
 type place struct {
 	family   service.Family
 	frontend service.Frontend
 }
 
-// filed is a Service as the cache has it; spec says what it is denied. Received is when it was stored, in seconds.
+// filed is a Service in the cache. spec has its denied frontends. received is when it was stored, in Unix seconds.
 type filed struct {
 	spec     *service.Spec
 	received int64
@@ -53,12 +53,12 @@ func bidOf(f *filed, spec *service.Spec, at place) bid {
 	return bid{spec.KindOf(at.family, at.frontend), spec.Created, f, spec.Key}
 }
 
-// contestMax is how many losers are told of a new owner that is not one of them. Each of them would
-// be looked at for each change of the owner.
+// contestMax is the number of bids up to which all losers are told of a new owner. If there are more, only the previous
+// and the new owner are: each Service that is told is visited at each change of the owner.
 const contestMax = 8
 
-// owner returns who has a frontend, and as which of its own: a node port also answers at addresses of the node. It
-// returns nil for nobody.
+// owner returns the Service that has a frontend, and the frontend as this Service claims it: a node port, which answers
+// at addresses of the node, has no address. It returns nil if no Service has the frontend.
 func (a *admission) owner(family service.Family, f service.Frontend) (*service.Spec, service.Frontend) {
 	for range 2 {
 		if owner := a.owners[place{family, f}]; owner != nil {
@@ -69,8 +69,8 @@ func (a *admission) owner(family service.Family, f service.Frontend) (*service.S
 	return nil, f
 }
 
-// replace replaces the claims of a Service by those of its next spec, nil for none, and returns the
-// other Services to which a frontend was given, or that have lost one. Some may come twice.
+// replace replaces the claims of a Service by those of its next spec, nil for none. It returns the other Services that
+// got or lost a frontend, or lack one that has a new owner. A Service may come twice.
 func (a *admission) replace(f *filed, next *service.Spec) (others []*filed) {
 	was := f.spec
 	f.spec = next
@@ -110,7 +110,7 @@ func sameClaims(a, b *service.Spec) bool {
 	return a.ClusterIPs == b.ClusterIPs && a.Created.Equal(b.Created) && slices.Equal(a.Ports, b.Ports)
 }
 
-// enter makes a claim. One that is there already changes nothing.
+// enter adds a claim. A claim that is there already changes nothing.
 func (a *admission) enter(at place, b bid, told func(*filed)) {
 	owner := a.owners[at]
 	if owner == nil {
@@ -133,7 +133,7 @@ func (a *admission) enter(at place, b bid, told func(*filed)) {
 	a.decide(at, told)
 }
 
-// withdraw takes a claim back. One that is not there changes nothing.
+// withdraw takes a claim back. A claim that is not there changes nothing.
 func (a *admission) withdraw(at place, b bid, told func(*filed)) {
 	bids, contested := a.contests[at]
 	if !contested {
@@ -171,7 +171,7 @@ func (a *admission) decide(at place, told func(*filed)) {
 	}
 }
 
-// denied returns the frontends of a Service that others have.
+// denied returns the frontends that a Service claims and other Services have.
 func (a *admission) denied(f *filed) (all service.PerFamily[[]service.Denial]) {
 	if len(a.contests) == 0 {
 		return all

@@ -25,15 +25,14 @@ const (
 	Ended
 )
 
-// TableEvent is the kernel's announcement of a connection to a Service. It contains counters only if the connection
-// ended.
+// TableEvent is the kernel's announcement about a connection to a Service. The kernel sends counters with Ended only.
 type TableEvent struct {
 	Kind   EventKind
 	Family service.Family
 	Connection
 	// Identity identifies the entry for deletion.
 	Identity Description
-	// Key is the Service of the frontend to which the client sends. At is the arrival time of the announcement.
+	// Key is the Service to which the client connects, and At the time at which the announcement arrived.
 	Key service.Key
 	At  time.Time
 }
@@ -44,7 +43,7 @@ const groupNew, groupUpdate, groupDestroy = 1, 2, 3
 // ErrNoEvents means that the kernel announces no connections.
 var ErrNoEvents = errors.New("the kernel announces no connections, because net.netfilter.nf_conntrack_events is 0; set it to 1")
 
-// CheckEvents returns ErrNoEvents if the kernel announces no connections.
+// CheckEvents returns ErrNoEvents if net.netfilter.nf_conntrack_events is 0.
 func CheckEvents() error {
 	if text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events"); err == nil && strings.TrimSpace(string(text)) == "0" {
 		return ErrNoEvents
@@ -52,7 +51,7 @@ func CheckEvents() error {
 	return nil
 }
 
-// listener receives the kernel's announcements of connections.
+// listener receives the kernel's announcements about connections.
 type listener struct{ *netlink.Listener }
 
 // Listen starts an Announcer in the network namespace of the calling thread.

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// linger is the time for which a Feed listens after the last subscription.
+	// linger is how long a Feed still listens after its last subscription was closed.
 	linger = time.Minute
 	// waitingMax is the maximum number of pending events of one subscriber. A reading of a full table takes about two
 	// seconds.
@@ -31,20 +31,20 @@ type Announcer interface {
 	Close() error
 }
 
-// Feed passes the kernel's announcements of connections to all subscribers in the process. It has one socket, which it
-// closes a minute after the last subscription. While the socket is open, the kernel creates a message for each
-// connection that begins or ends, and for each change of its state.
+// Feed passes the kernel's announcements of connections to all subscribers in the process. It shares one socket between
+// them, and closes it a minute after the last subscription was closed. While the socket is open, the kernel makes a
+// message for each connection that begins or ends and for each change of its state.
 type Feed struct {
 	// Owner returns the Service that owns a frontend, or its port as a node port.
 	Owner func(service.Family, service.Frontend) (service.Key, bool)
-	// Open starts an Announcer, and Read reads the connections of a family: Listen and Translated, except in tests.
+	// Open begins to listen, and Read reads a family's connections. They are Listen and Translated, except in tests.
 	Open func() (Announcer, error)
 	Read func(context.Context, service.Family, func(Connection)) error
 
 	mu sync.Mutex
 	// kernel is nil while the feed does not listen.
 	kernel Announcer
-	// subscribed is replaced when it changes.
+	// subscribed is replaced, never changed in place, so that method each can iterate without the lock.
 	subscribed []*Subscription
 	idle       *time.Timer
 	// rest is the earliest time of the next reading of the table.
@@ -65,8 +65,7 @@ type Subscription struct {
 	err     error
 }
 
-// Subscribe starts a subscription to events of the Services for which wants returns true. The feed's goroutine calls
-// wants.
+// Subscribe begins to collect events of the Services for which wants returns true. The feed's goroutine calls wants.
 func (f *Feed) Subscribe(wants func(service.Key) bool) (*Subscription, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +100,7 @@ func (s *Subscription) Close() (err error) {
 	return err
 }
 
-// Rest closes the socket now if there is no subscription.
+// Rest closes the socket immediately if there is no subscription.
 func (f *Feed) Rest() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,7 +125,7 @@ func (f *Feed) run(kernel Announcer) {
 	f.kernel, f.subscribed = nil, nil
 }
 
-// announce passes an event to the subscriptions that want it. No subscriber uses the other states of TCP connections.
+// announce passes an event to the subscriptions that want it. It drops changes to TCP states that no subscriber uses.
 func (f *Feed) announce(e *TableEvent) {
 	if e.Kind == Changed && !e.Closed() && e.State != "SYN_RECV" {
 		return
@@ -149,7 +148,7 @@ func (f *Feed) announce(e *TableEvent) {
 	})
 }
 
-// each calls change for each subscription.
+// each applies a change to every subscription.
 func (f *Feed) each(change func(*Subscription)) {
 	f.mu.Lock()
 	all := f.subscribed
@@ -159,7 +158,7 @@ func (f *Feed) each(change func(*Subscription)) {
 	}
 }
 
-// change changes the pending events, and wakes the subscriber if there is something to take. It does not block.
+// change applies a change, and wakes the subscriber if Take has something. It does not wait for the subscriber.
 func (s *Subscription) change(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +170,7 @@ func (s *Subscription) change(change func()) {
 	}
 }
 
-// Take returns the pending events, whether events were lost since the last call, and the error that ended the feed.
+// Take returns the waiting events, whether some were lost since the last call, and the error that ended the feed.
 func (s *Subscription) Take() (events []TableEvent, lost bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +194,7 @@ func (s *Subscription) Read(ctx context.Context, e *TableEvent) {
 	})
 }
 
-// Service returns the Service to which the client of a connection sends.
+// Service returns the Service to which a client connects.
 func (f *Feed) Service(family service.Family, of Tuple) (key service.Key, ok bool) {
 	frontend, ok := of.Frontend()
 	if ok {

@@ -12,16 +12,15 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Usage contains the number of entries in the kernel's connection table, and the counters of the CPUs.
+// Usage is how full the kernel's connection table is, and the totals of its per-CPU counters.
 type Usage struct {
-	// Entries is the number of entries in the network namespace. Limit is the maximum for each namespace; 0 means no
-	// limit.
+	// Entries is the number in the network namespace. Limit is the most that each namespace may have; 0 means no limit.
 	Entries, Limit uint64
-	// The other fields are totals since the namespace was created. Each is the sum of a 32-bit counter per CPU.
+	// The totals are those since the namespace was created, each the sum of one 32-bit counter per CPU.
 	//
 	// InsertFailed counts entries that lost a race against another entry for the same packets. Dropped counts packets
-	// without an entry, because the table was full or because of such a race. EarlyDropped counts unanswered connections
-	// that the kernel deleted to make room. ClashResolved counts races without a lost packet.
+	// that got no entry, because the table was full or because of such a race. EarlyDropped counts unanswered
+	// connections that the kernel deleted to make room, and ClashResolved races in which it dropped no packet.
 	InsertFailed, Dropped, EarlyDropped, ClashResolved uint64
 }
 

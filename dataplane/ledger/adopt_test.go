@@ -57,9 +57,9 @@ func TestAdopt_SettlesObjectsAsWanted(t *testing.T) {
 	}
 }
 
-// TestHold_FallsBackToFormerProcess: a Service held after a start keeps leftover objects of the previous process: those
-// that it still wants, those named after it, and the chains and elements that these lead to.
-func TestHold_FallsBackToFormerProcess(t *testing.T) {
+// TestHold_KeepsPreviousProcessObjects: a Service held after a start keeps leftover objects of the previous process:
+// those that it still wants, those named after it, and the chains and elements that these lead to.
+func TestHold_KeepsPreviousProcessObjects(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Want(fragment("bad", 1, chain("same", "as it was"), chain("new", "poison")))
 	l.Want(fragment("other", 1, chain("o", "o")))

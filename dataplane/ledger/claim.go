@@ -15,15 +15,14 @@ type claim struct {
 	object *dataplane.Object
 }
 
-// claims are the claims for one object. Nearly always there is exactly one, sole. What belongs to a
-// frontend never has more, because one Service has the frontend. The names of objects that Services share
-// determine the content, so all rendered ones are equal, and the claims are a count. Only a found object differs, and it
-// yields to a rendered one.
+// claims are the claims for one object. Nearly always there is exactly one, sole. An object of a frontend never has
+// more, because one Service has the frontend. The name of a shared object determines its content. So all rendered ones
+// are equal, and their claims are a count. Only an object that was found in the kernel may differ. It yields to a
+// rendered one.
 //
-// Invariant: while shared is set, sole has what is wanted, and by is nil if the account that brought
-// that has withdrawn.
-// Once the last claim is withdrawn, sole keeps its account, without an object: the removal belongs
-// to that account.
+// Invariant: while shared is set, sole.object is the wanted content, and sole.by is nil if the account that brought
+// this content has withdrawn it. Once the last claim is withdrawn, sole keeps its account, without an object: the
+// removal belongs to that account.
 type claims struct {
 	sole   claim
 	shared *shared
@@ -47,8 +46,7 @@ func (cs *claims) len() int {
 	}
 }
 
-// winner returns what is wanted; nil if there is no claim. Its account is nil if it is not
-// known, of an object that several share.
+// winner returns the wanted claim; nil if there is none. The account of a shared object may be unknown: then it is nil.
 func (cs *claims) winner() *claim {
 	if cs.sole.object == nil {
 		return nil
@@ -65,7 +63,7 @@ func (cs *claims) last() *account {
 	return nil
 }
 
-// sharedWith reports whether others than this account claim the object, too.
+// sharedWith reports whether other accounts than this one claim the object.
 func (cs *claims) sharedWith(a *account) bool {
 	return cs.len() > 1 || cs.len() == 1 && cs.sole.by != a
 }
@@ -115,7 +113,7 @@ func (cs *claims) drop(a *account) {
 	}
 }
 
-// lasting returns an object that outlives the fragment from which its texts are cut.
+// lasting returns a copy of an object. The copy outlives the fragment, and must not keep the fragment's text in memory.
 func lasting(o *dataplane.Object) *dataplane.Object {
 	own := *o
 	own.ID.Name, own.Body = strings.Clone(o.ID.Name), strings.Clone(o.Body)

@@ -10,22 +10,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Owner says which Service has a frontend, by the API (source.Cache.Owner). It must not block.
+// Owner returns the Service that has a frontend according to the API (source.Cache.Owner). It must not block.
 type Owner func(service.Frontend) (service.Key, bool)
 
-// frontends has who claims the objects of each frontend. One account does, with all of them, so
-// endpoints and source ranges of two Services never mix. Services are admitted to frontends before
-// they are rendered; two meet here only while one of them has not given up what it has lost: its
-// actor is late, or it keeps what it had because it is held or was found in the kernel.
+// frontends records who claims the objects of each frontend. One account claims all of them, so endpoints and source
+// ranges of two Services never mix. Services are admitted to frontends before they are rendered. Two meet here only
+// while one has not given up a frontend that it lost: its actor is late, or the account keeps its previous objects
+// because it is held or was found in the kernel.
 type frontends struct {
 	owner   Owner
 	tenures map[service.Frontend]tenure
-	// losers have the accounts that want a frontend and make no claims for its objects.
+	// losers has the accounts that want a frontend that another account has; they do not claim its objects.
 	losers map[service.Frontend][]*account
-	// freed are those without a claim since the last review.
+	// freed has the frontends that lost their last claim since the last review.
 	freed []service.Frontend
-	// index has the objects of fragments by their frontends, until the end of a review: a Service may lose thousands of
-	// frontends together.
+	// index has the objects of fragments by their frontends, until the end of a review, because a Service may lose
+	// thousands of frontends together.
 	index map[*dataplane.Fragment]map[service.Frontend][]*dataplane.Object
 }
 
@@ -35,8 +35,8 @@ type tenure struct {
 	objects int
 }
 
-// outranks reports whether an account gets a frontend that another one claims. Of two that keep what they had, the one
-// that the kernel has stays.
+// outranks reports whether an account gets a frontend that another one claims. Of two accounts that keep their previous
+// objects, the one whose objects the kernel has gets it.
 func (l *Ledger) outranks(a, other *account, f service.Frontend) bool {
 	switch owner, known := l.frontends.owner(f); {
 	case known && owner == a.key:
@@ -65,8 +65,8 @@ func (l *Ledger) there(a *account, f service.Frontend) bool {
 	})
 }
 
-// enter makes room for one more claim of an account at a frontend. It reports false if another
-// account has the frontend. One that has lost it gets it as a whole or not at all (review).
+// enter makes room for one more claim of an account at a frontend. It reports false if another account has the
+// frontend. An account that lost the frontend gets all of it back, or nothing (review).
 func (l *Ledger) enter(a *account, f service.Frontend) bool {
 	s := &l.frontends
 	if _, lost := a.lost[f]; lost {
@@ -111,7 +111,7 @@ func (l *Ledger) evict(a *account, f service.Frontend) {
 	l.frontends.lose(a, f)
 }
 
-// admit makes the claims of an account at a frontend, which is free.
+// admit makes the claims of an account at a free frontend.
 func (l *Ledger) admit(a *account, f service.Frontend) {
 	l.frontends.find(a, f)
 	for _, object := range l.at(a, f) {
@@ -177,7 +177,7 @@ func (l *Ledger) lacks(a *account, id dataplane.ID) bool {
 	return lost
 }
 
-// review decides again about the frontends that an account has lost or given up.
+// review decides again about the frontends that an account lost, and about those without a claim.
 func (l *Ledger) review(a *account) {
 	s := &l.frontends
 	for f := range maps.Clone(a.lost) {

@@ -13,17 +13,16 @@ type inventory struct {
 	origin dataplane.Origin
 	// any is set if the kernel has anything at all.
 	any bool
-	// named has the objects that belong to a Service that does not claim them.
-	// unclaimed has those that no Service claims; parts lists those of them that are in
-	// another one.
+	// named has the objects that belong to a Service that does not claim them. unclaimed has the objects that no
+	// Service claims. parts lists the unclaimed elements by the object that they are in.
 	named     map[service.Key][]*dataplane.Object
 	unclaimed map[dataplane.ID]*dataplane.Object
 	parts     map[dataplane.ID][]dataplane.ID
-	// common are elements without an owner or a frontend that some Service claims.
+	// common are claimed elements without an owner or a frontend.
 	common []*dataplane.Object
 	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object
-	// settled has the frontends at which something names the Service that has them by the API.
+	// settled has the frontends at which an object names the Service that has the frontend in the API.
 	settled map[service.Frontend]bool
 }
 
@@ -72,7 +71,7 @@ func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 	return e
 }
 
-// name lists a claimed object under the Service that it belongs to, unless that one claims it.
+// name lists a claimed object under the Service that it belongs to, unless that Service claims it.
 func (e *inventory) name(o *dataplane.Object) {
 	switch owner, ok := e.owner(o); {
 	case !ok && e.origin != nil && o.Kind == dataplane.Element:
@@ -84,9 +83,9 @@ func (e *inventory) name(o *dataplane.Object) {
 	}
 }
 
-// owner returns the Service that an object in the kernel belongs to: the one that it names. If it names
-// none, that is the one that has its frontend by the API. So it is if something else there names that one:
-// what was found at a frontend stays together until its owner submits, and no longer.
+// owner returns the Service that an object in the kernel belongs to: the Service that the object names. If it names
+// none, or if any object at its frontend names the Service that has the frontend in the API, it belongs to that
+// Service. So the objects that were found at a frontend stay together until its owner submits, and no longer.
 func (e *inventory) owner(o *dataplane.Object) (owner service.Key, known bool) {
 	var named bool
 	if e.origin != nil {
@@ -154,9 +153,8 @@ func (e *inventory) attributed(o *dataplane.Object) bool {
 	return in != nil && in.claims.len() == 1 && in.claims.sole.by != nil && in.claims.sole.by.key != service.Node
 }
 
-// present returns what the kernel has of an account as a fragment: the objects that it
-// wants, those that name it, and what those refer to, also if others want it. Nil if there
-// is nothing.
+// present returns what the kernel has of an account as a fragment: the objects that it wants, those that name it, and
+// the objects to which these refer, even if others want them. It returns nil if there is nothing.
 func (e *inventory) present(a *account) *dataplane.Fragment {
 	objects := append(e.wanted(a), e.ofName(a.key)...)
 	if len(objects) == 0 {
@@ -189,7 +187,7 @@ func (e *inventory) close(objects []dataplane.Object, a *account) []dataplane.Ob
 			objects = append(objects, *o)
 		}
 	}
-	for i := 0; i < len(objects); i++ { // it grows
+	for i := 0; i < len(objects); i++ { // objects grows
 		e.l.steps++
 		for _, ref := range refsOf(&objects[i], e.origin) {
 			take(ref)
@@ -201,9 +199,9 @@ func (e *inventory) close(objects []dataplane.Object, a *account) []dataplane.Ob
 	return objects
 }
 
-// shared returns an object that an account refers to: as others want it, or as it is in the
-// kernel if they do not. Nil if it is an element, or neither. What only others want may not
-// be there yet: it is referred to by what is taken as they want it, and goes with that.
+// shared returns an object that an account refers to: as other accounts want it, or as it is in the kernel if none
+// does. It returns nil for an element, and if there is no such object. An object that only others want may not be there
+// yet, but belongs to the objects that were taken as others want them.
 func (e *inventory) shared(id dataplane.ID, a *account) *dataplane.Object {
 	entry := e.l.entries.get(id)
 	if entry == nil {
@@ -231,9 +229,9 @@ func (e *inventory) isOf(there *dataplane.Object, a *account) bool {
 	return winner == nil || winner.by == a
 }
 
-// wanted returns the account's objects that the kernel has, as they are there. An object
-// of another Service is left out unless it is the same for both. So are shared objects
-// that others of the account refer to: those that are there bring them along.
+// wanted returns the account's objects that the kernel has, as they are there. It leaves out an object of another
+// Service unless it is the same for both. It also leaves out the targets of references: close adds those that are
+// needed.
 func (e *inventory) wanted(a *account) (objects []dataplane.Object) {
 	fragments := []*dataplane.Fragment{a.latest, a.applied}
 	targets := map[dataplane.ID]bool{}
@@ -274,7 +272,7 @@ func (e *inventory) known(object *dataplane.Object) *dataplane.Object {
 	}
 }
 
-// refsOf returns what an object refers to. An object that was read may not say so itself.
+// refsOf returns the references of an object. An object that was read may have none in Refs: then origin finds them.
 func refsOf(o *dataplane.Object, origin dataplane.Origin) []dataplane.ID {
 	if len(o.Refs()) == 0 && origin != nil {
 		return origin.Refs(o)

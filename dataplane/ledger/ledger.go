@@ -5,13 +5,12 @@
 // settles them by their receipts. The domain's aggregator owns it. It is pure: no
 // goroutine, no lock, no clock.
 //
-// A failed write changes nothing that is wanted, so a failure loses nothing. After an
-// unknown outcome the ledger forgets what it knows of the objects, so the next plan
-// writes them again.
+// A failed write changes nothing that is wanted, so a failure loses nothing. After an unknown outcome the ledger marks
+// the objects as unsure, so the next plan writes them again.
 //
-// One Service has all objects of a frontend (frontends), and is admitted to it before it is rendered
-// (source.Cache). What Services share is equal, and stays until the last of them leaves (shared). What a former
-// process left also stays while other objects lead there (retention).
+// One Service has all objects of a frontend (frontends): source.Cache admits it to the frontend before it is rendered.
+// Objects that Services share have equal content, and stay until the last of these Services leaves (shared). Objects
+// that a previous process left also stay while kept elements lead to them (retention).
 package ledger
 
 import (
@@ -34,15 +33,15 @@ type Ledger struct {
 	dirty    dirtyList
 	// pending holds the accounts whose folded fragment has not been settled.
 	pending map[*account]struct{}
-	// frontends has which account claims the objects of each frontend.
+	// frontends records which account claims the objects of each frontend.
 	frontends frontends
-	// retained has the entries that kept elements lead to.
+	// retained has the entries to which kept elements lead.
 	retained map[*entry]retention
-	// leftovers are objects of a former process that cannot be attributed.
+	// leftovers are objects of a previous process that cannot be attributed.
 	leftovers leftovers
 	// searches are those in progress.
 	searches []*Search
-	// origin knows what read objects refer to; nil if unknown, and before Adopt.
+	// origin returns the references of objects that were read; nil before Adopt, and if the writer has none.
 	origin  dataplane.Origin
 	batches uint64
 	// steps counts the objects that were visited. With it, tests prove that the cost
@@ -51,7 +50,7 @@ type Ledger struct {
 }
 
 // New makes an empty ledger. The layout may be nil. So may the naming if objects have neither frontends nor endpoints,
-// and the owner if no two Services want the same one.
+// and the owner if no two Services want the same frontend.
 func New(layout dataplane.Layout, naming dataplane.Naming, owner Owner) *Ledger {
 	if naming == nil {
 		naming = noNaming{}
@@ -84,15 +83,14 @@ type account struct {
 	// folded is the fragment whose objects are claimed now: latest, or the fallback
 	// while the key is held.
 	folded *dataplane.Fragment
-	// applied is the last fragment that was fully in the kernel. Before the first it is
-	// what a former process left there (Adopt), and what has landed since (Hold); nil for
-	// nothing.
+	// applied is the last fragment that was fully in the kernel. Before the first one, it has what a previous process
+	// left there (Adopt) and what has landed since (Hold); nil for nothing.
 	applied *dataplane.Fragment
 	// frozen is set if the kernel rejects applied as well. It is what the kernel had of the key at that time,
 	// and the fallback from then on.
 	frozen *dataplane.Fragment
 	stance stance
-	// adopted is set if a former process has left something of the key (Adopt).
+	// adopted is set if a previous process has left something of the key (Adopt).
 	adopted bool
 	// shrunk is set if an element has left a composed object since the last
 	// settlement.
@@ -115,7 +113,7 @@ const (
 	held
 )
 
-// keeps reports whether an account wants what it had, and not what it was rendered to last.
+// keeps reports whether an account wants its previous objects, not those of its newest fragment.
 func (a *account) keeps() bool { return a.stance != newest }
 
 // pending describes the fragments of an account since the last settlement: their earliest
@@ -174,9 +172,8 @@ func (a *account) contribution() dataplane.Contribution {
 		Trigger: a.pending.trigger, Received: a.pending.received, Trace: a.pending.trace}
 }
 
-// Want takes a fragment. It reports false and changes nothing if the fragment is older
-// than the last one of its key: the late output of a former incarnation. A held key
-// stays held.
+// Want takes a fragment. It reports false and changes nothing if the fragment is older than the last one of its key:
+// the late output of a previous incarnation. A held key stays held.
 func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	a := l.accounts[f.Key]
 	if a == nil {
@@ -196,10 +193,9 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	return true
 }
 
-// Hold makes what was last applied of a key wanted again, instead of its newest
-// fragment, until Release. Before the first fragment that was fully applied, that is what a
-// former process left, and what has landed since. So holding a Service never removes what
-// serves it.
+// Hold makes the last applied fragment of a key wanted again, instead of its newest one, until Release. If no fragment
+// was fully applied yet, that is what a previous process left, and what has landed since. So holding a Service never
+// removes the objects that serve it.
 func (l *Ledger) Hold(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || a.stance == held || a.latest == nil {
@@ -211,8 +207,8 @@ func (l *Ledger) Hold(key service.Key) {
 	delete(l.pending, a)
 }
 
-// Withhold no longer wants what has landed of a held key that was never fully applied, and of
-// which no former process has left anything. It reports whether there was anything.
+// Withhold withdraws the landed objects of a held key that was never fully applied, and of which no previous process
+// left anything. It reports whether there were any.
 func (l *Ledger) Withhold(key service.Key) bool {
 	a := l.accounts[key]
 	if a == nil || a.stance != held || a.frozen != nil || a.adopted || a.whole() || a.applied == nil {
@@ -227,7 +223,7 @@ func (l *Ledger) Withhold(key service.Key) bool {
 func (l *Ledger) Release(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || a.stance != held {
-		l.Restore(key) // one that has not submitted may be frozen, and is never held
+		l.Restore(key) // a key that has not submitted may be frozen, and is never held
 		return
 	}
 	l.fold(a, a.latest, newest)

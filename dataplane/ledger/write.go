@@ -49,7 +49,7 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	return batch
 }
 
-// PlanPart returns a batch of the part of Plan that cut chooses.
+// PlanPart returns a batch with the part of Plan that cut chooses.
 func (l *Ledger) PlanPart(cut func([]dataplane.Change) []dataplane.Change) *dataplane.Batch {
 	batch := l.Plan()
 	if batch != nil {
@@ -60,9 +60,9 @@ func (l *Ledger) PlanPart(cut func([]dataplane.Change) []dataplane.Change) *data
 	return batch
 }
 
-// blamed returns the Service that a rejection of an object is blamed on: of those that share it, one that
-// has not settled, if there is one. If another Service took the frontend of a removed object, the removal belongs to that
-// Service, so that a write divided by Services contains the removal together with the additions.
+// blamed returns the Service to which a rejection of an object is attributed: of the Services that share it, one with
+// an unsettled fragment, if there is one. If another Service took the frontend of a removed object, the removal belongs
+// to that Service, so that a write divided by Services contains it together with the additions.
 func (l *Ledger) blamed(e *entry) service.Key {
 	if by := e.claims.last(); by != nil && e.wanted == nil {
 		if f, ok := l.naming.Frontend(l.entries.id(e)); ok && l.frontends.tenures[f].by != nil {
@@ -215,9 +215,8 @@ func (l *Ledger) reached(id dataplane.ID) bool {
 	return true
 }
 
-// emptied returns an empty set for one that had held elements. A map keeps the size of
-// its largest time, and walking it costs that size: after a cold start each small
-// change would pay for all Services.
+// emptied returns an empty set in place of one that had held elements. A map never shrinks, and walking it costs its
+// largest size: after a cold start each small change would pay for all Services.
 func emptied[K comparable](set map[K]struct{}, held int) map[K]struct{} {
 	const keepMax = 1024
 	if held > keepMax {

@@ -18,7 +18,7 @@ import (
 // port through which a client on this node can be served. Without endpoints there is no listener,
 // so the host refuses clients immediately.
 //
-// Listeners are elements: two Services may want one node port, and the ledger decides.
+// Listeners are elements: if two Services claim the same node port, the ledger decides which gets it.
 type Renderer struct {
 	family service.Family
 	listen netip.Addr
@@ -43,15 +43,15 @@ type Naming struct{}
 // Naming implements dataplane.Renderer.
 func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
 
-// Frontend implements dataplane.Naming: the ledger needs to know none.
+// Frontend implements dataplane.Naming: the ledger needs no frontends here.
 func (Naming) Frontend(dataplane.ID) (f service.Frontend, ok bool) { return f, false }
 
-// Stage implements dataplane.Naming: no packet reaches an endpoint by it.
+// Stage implements dataplane.Naming: no listener is on the way of packets to endpoints.
 func (Naming) Stage(dataplane.ID) dataplane.Stage { return dataplane.StageNone }
 
 // Sends implements dataplane.Naming.
 func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
-	t, _ := parseBody(o.Body) // one that cannot be parsed is of another process
+	t, _ := parseBody(o.Body) // a body that cannot be parsed is another process's
 	for _, at := range t.to {
 		each(at)
 	}
@@ -80,9 +80,9 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 	return objects
 }
 
-// nodePortAddress returns the address of this node through which node ports are reached: its own
-// one if node ports answer there, otherwise the first on which they answer; zero if none of them
-// can be dialled. It reports false if node ports answer nowhere.
+// nodePortAddress returns the address of this node through which node ports are reached: the node
+// IP if node ports answer there, otherwise the first address on which they answer; zero if none of
+// these can be dialed. It reports false if node ports answer nowhere.
 func (r *Renderer) nodePortAddress(facts *service.NodeFacts) (through netip.Addr, served bool) {
 	own, on := facts.NodeIPs[r.family], facts.NodePorts[r.family]
 	if (on.All || slices.Contains(on.Addresses, own)) && dialable(own) {
@@ -95,7 +95,7 @@ func (r *Renderer) nodePortAddress(facts *service.NodeFacts) (through netip.Addr
 }
 
 // dialable reports whether a node port can be reached at an address. A loopback address would lead
-// back here, and a link-local address means nothing without an interface.
+// back to this listener, and a link-local address means nothing without an interface.
 func dialable(addr netip.Addr) bool {
 	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast()
 }
@@ -125,7 +125,7 @@ func object(p relay.Place, to targets) dataplane.Object {
 func Targets(objects []dataplane.Object, protocol service.Protocol, at netip.AddrPort) []netip.AddrPort {
 	for i := range objects {
 		if objects[i].ID == listeners.ID(relay.Place{Protocol: protocol, At: at}) {
-			t, _ := parseBody(objects[i].Body) // the renderer's own
+			t, _ := parseBody(objects[i].Body) // the renderer wrote it
 			return t.to
 		}
 	}

@@ -156,9 +156,9 @@ func TestKernelUDP_SessionsExpire(t *testing.T) {
 	}
 }
 
-// TestKernelUDP_Bounds: at the limit of a listener or of all listeners, a new session replaces the one that was silent
-// longest.
-func TestKernelUDP_Bounds(t *testing.T) {
+// TestKernelUDP_SessionLimitReached: at the limit of a listener or of all listeners, a new session replaces the one
+// that was silent longest.
+func TestKernelUDP_SessionLimitReached(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Sessions: 3, SessionsPerListener: 2})
 	target := netip.AddrPortFrom(w.own(), nodePort)
 	w.datagramServer(target, whoAsks)

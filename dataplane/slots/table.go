@@ -12,24 +12,24 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// This file has full tables: those of Services that hash, take turns or have weights. Each slot has an
-// endpoint, and each endpoint as many slots as its share wants. The slots choose: a slot prefers endpoints
-// by rendezvous hashing (Thaler and Ravishankar, 1998), and takes the best one that has room. So a table depends
-// on the set of endpoints alone, and of two tables that differ by one endpoint few other slots differ.
+// This file makes full tables, for Services that hash, take turns or have weights. Each slot has an endpoint,
+// and the number of an endpoint's slots follows from its share. The slots choose: a slot ranks endpoints by
+// rendezvous hashing (Thaler and Ravishankar, 1998), and takes the best one that has room. So a table depends
+// only on the set of endpoints, and adding or removing one endpoint changes few of the others' slots.
 
 const (
-	// hashedEndpoints is how many endpoints of a Service that hashes are used: those of lowest rank by hash.
+	// hashedEndpoints is how many endpoints a Service that hashes uses: those with the lowest hashes.
 	hashedEndpoints = service.HashedSlotsMax / 4
-	// exactMax is the largest table of another Service whose shares are exact.
+	// exactMax is the size up to which a table that is not hashed is made as large as exact shares require.
 	exactMax = 1 << 10
-	// workMax bounds the slots times the endpoints of a table whose slots choose, except of hashed ones.
+	// workMax limits the slots times the endpoints of a table whose slots choose, except for hashed tables.
 	workMax = 1 << 22
 )
 
-// Table returns the endpoint of each slot of a full table, by its index. hashed says that the slot follows from
-// the client: the table then has service.HashedSlots. Otherwise the shares are exact if exactMax slots are
-// enough, and the table is otherwise as large as a hashed one. steady asks for that size in any case, as it does
-// not depend on the weights. A table is never smaller than the number of endpoints that are used. It must not be called without endpoints.
+// Table returns the index of the endpoint of each slot of a full table. If hashed is set, a hash of the client selects
+// the slot, and the table has service.HashedSlots slots. Otherwise the shares are exact if exactMax slots are enough.
+// If they are not, or if steady is set, the table is as large as a hashed one, because that size does not depend on the
+// weights. A table has at least one slot for each endpoint that it uses. Table must not be called without endpoints.
 func Table(endpoints []service.Endpoint, hashed, steady bool) []int {
 	f := filling{endpoints: make([]filler, len(endpoints))}
 	total, common := 0, 0
@@ -87,8 +87,8 @@ type filler struct {
 	room  int
 }
 
-// exact gives the endpoints as many slots as there are, in proportion to their shares. What does not divide
-// goes to the first ones.
+// exact divides all slots among the endpoints, in proportion to their shares. It rounds the running sum, so the
+// remainder is spread over the endpoints.
 func (f *filling) exact(total int) {
 	before, given := 0, 0
 	for i := range f.endpoints {
@@ -100,8 +100,8 @@ func (f *filling) exact(total int) {
 }
 
 const (
-	// excess is by how much of all clients the part of an endpoint may exceed its share, and excessMax by how
-	// much of the share. More makes the parts less equal, and less moves more clients when an endpoint leaves.
+	// The part of an endpoint may exceed its share by excess (a fraction of all clients) or excessMax (of the share),
+	// whichever is less. Higher values make the parts less equal; lower ones move more clients if an endpoint leaves.
 	excess, excessMax = 0.01, 0.25
 )
 
@@ -111,12 +111,12 @@ func (f *filling) roomy(total float64) {
 		e := &f.endpoints[i]
 		part := e.share / total
 		room := float64(len(f.table)) * min(part+excess, part*(1+excessMax))
-		// Rounded up or down by the hash: otherwise, all change when one endpoint leaves.
+		// The hash decides how to round. Otherwise, the room of all endpoints could change when one leaves.
 		e.room = max(int(room+float64(mix(e.hash)>>11)/(1<<53)), 1)
 	}
 }
 
-// fill lets the slots choose, those that are surest of their choice first. One whose choice has no room
+// fill lets the slots choose, in the order of their distances to the choice. A slot whose choice has no room
 // left chooses again.
 func (f *filling) fill() {
 	wishes := make(wishes, len(f.table))
@@ -126,7 +126,7 @@ func (f *filling) fill() {
 	heap.Init(&wishes)
 	for len(wishes) > 0 {
 		w := &wishes[0]
-		full := math.IsInf(w.distance, 1) // rounding has left less room than there are slots
+		full := math.IsInf(w.distance, 1) // because of rounding, there is less room than there are slots
 		if e := &f.endpoints[w.endpoint]; e.room > 0 || full {
 			e.room--
 			f.table[w.slot] = e.index
@@ -179,10 +179,10 @@ func (f *filling) choose(slot int) wish {
 	return best
 }
 
-// key returns what a slot hashes. The kernel scales a hash to the number of slots, so the two halves of a slot are
-// slots 2n and 2n+1 of a table of twice the size. When a table doubles, the halves want what the whole one wanted. As
-// endpoints are added, more and more of the second halves get a wish of their own, until the table doubles again. So
-// no number of endpoints moves many clients.
+// key returns the key of a slot for ranking endpoints. The kernel scales a hash to the number of slots, so the halves
+// of slot n are slots 2n and 2n+1 of a table of twice the size. When a table doubles, both halves have the key of the
+// whole slot. As endpoints are added, more and more of the second halves get a separate key, until the table doubles
+// again. So an added endpoint never moves many clients.
 func (f *filling) key(slot int) uint64 {
 	size := len(f.table)
 	if size&(size-1) != 0 || size <= service.HashedSlotsMin {
@@ -200,7 +200,7 @@ func (f *filling) key(slot int) uint64 {
 	return mix(uint64(slot) + golden)
 }
 
-// wishes is a heap, the surest first.
+// wishes is a heap, with the least distance first.
 type wishes []wish
 
 func (w wishes) Len() int      { return len(w) }

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Part is what a domain serves of the Services of a family. A port of the host that another program
-// has must not keep a Service from being served at its own addresses.
+// Part is the part of a family's Services that a domain serves. Because node ports are separate, a port of
+// the host that another program occupies does not affect the addresses of a Service.
 type Part uint8
 
 // The parts.
@@ -28,8 +28,8 @@ const (
 // String returns the name of the part's domains.
 func (p Part) String() string { return [...]string{"userspace", "nodeports"}[p] }
 
-// Renderer implements dataplane.Renderer for one part of one family. It is immutable. SCTP ports
-// render to their addresses alone, so clients are refused.
+// Renderer implements dataplane.Renderer for one part of one family. It is immutable. Of SCTP ports,
+// it renders only the addresses, so the host refuses clients.
 type Renderer struct {
 	part     Part
 	family   service.Family
@@ -38,12 +38,12 @@ type Renderer struct {
 
 // Settings are the same for all Services.
 type Settings struct {
-	// Seed is what hashes of clients begin with.
+	// Seed is the seed of the hashes of clients.
 	Seed uint32
-	// Guarded says that writers of addresses have a guard.
+	// Guarded is set if the writers of addresses have a guard.
 	Guarded bool
-	// HealthPort is the TCP port of the node's health server, which load balancers ask at their own
-	// addresses; 0 if none answers there.
+	// HealthPort is the TCP port of the node's health server, which load balancers probe at their VIPs;
+	// 0 if no server answers there.
 	HealthPort uint16
 }
 
@@ -105,7 +105,7 @@ func (d *draft) port(part Part, p *service.PortView) {
 				d.listener(p, netip.AddrPortFrom(addr, e.Port), d.table(e, addr))
 			}
 		default:
-			// A load balancer's address in front of the API server is served by its announcer.
+			// A VIP of a load balancer in front of the API server is served by the program that announces it.
 			if d.facts.Binds(e) && !slices.Contains(d.host(), e.Addr) {
 				d.objects = append(d.objects, addressObject(e.Addr))
 			}
@@ -117,7 +117,7 @@ func (d *draft) port(part Part, p *service.PortView) {
 // host returns the host's addresses.
 func (d *draft) host() []netip.Addr { return d.facts.NodePorts[d.family].Host }
 
-// listener adds a listener if there is an endpoint anywhere; without one, the kernel refuses, or the listener drops.
+// listener adds a listener if there is an endpoint anywhere, or if clients are to be dropped; else the kernel refuses.
 func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	if !p.HasAny && p.Unserved() != service.NoEndpointsDrop || p.Protocol != service.TCP && p.Protocol != service.UDP {
 		return
@@ -137,7 +137,7 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 		}
 	}
 	has := t.roles()
-	for _, e := range p.Serving { // of UDP alone
+	for _, e := range p.Serving { // only UDP ports have any
 		if has[e.AddrPort] == 0 {
 			t.Kept = append(t.Kept, e.AddrPort)
 		}

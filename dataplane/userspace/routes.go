@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// What marks our routes. The protocol number is in no list of iproute2 or the kernel; the metric
-// keeps a route apart from the kernel's own for an address of an interface, which has none.
+// These mark Sluice's routes. Neither iproute2 nor the kernel lists the protocol number; the metric
+// distinguishes a route from the kernel's own route for an interface address, which has no metric.
 const (
 	routeProtocol = 219
 	routeMetric   = 219
@@ -36,7 +36,7 @@ type routes struct {
 	socket *netlink.Socket
 	// loopback is the index of the loopback interface.
 	loopback int
-	// most is how many routes one message to the kernel changes. Each is answered, and the answers
+	// most is how many routes one exchange changes. The kernel answers each message, and the answers
 	// have to fit into the buffer.
 	most int
 }
@@ -60,10 +60,10 @@ func openRoutes(family service.Family) (*routes, error) {
 
 func (r *routes) close() error { return r.socket.Close() }
 
-// attempts bounds the lists of which the kernel says that routes changed meanwhile.
+// attempts limits how often routes are listed if they change during the dump.
 const attempts = 100
 
-// list returns our local addresses, in no order.
+// list returns Sluice's local addresses, in no order.
 func (r *routes) list(ctx context.Context) (found []netip.Addr, err error) {
 	request, mark := netlink.Begin(nil, unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	request = netlink.Finish(append(request, make([]byte, unix.SizeofRtMsg)...), mark)
@@ -83,7 +83,7 @@ func (r *routes) list(ctx context.Context) (found []netip.Addr, err error) {
 	return found, nil
 }
 
-// ownRoute returns the address of a message about a local route of ours.
+// ownRoute returns the address of a message about one of Sluice's local routes.
 func ownRoute(m netlink.Message, kind uint16) (netip.Addr, bool) {
 	p := m.Payload
 	if m.Kind != kind || len(p) < unix.SizeofRtMsg || p[5] != routeProtocol || p[7] != unix.RTN_LOCAL {
@@ -97,11 +97,11 @@ func ownRoute(m netlink.Message, kind uint16) (netip.Addr, bool) {
 	return addr, addr.IsValid() && int(p[1]) == addr.BitLen() && netlink.Find(attrs, unix.RTA_PRIORITY).HostUint32() == routeMetric
 }
 
-// changeMax bounds the routes that are changed between two looks at the context.
+// changeMax limits the routes that are changed between two checks of the context.
 const changeMax = 256
 
-// change adds or removes routes. The result has an error for each that could not be changed. A route
-// that is as wanted already is success.
+// change adds or removes routes. The result has an error for each that could not be changed. It is no
+// error if a route to add exists, or a route to remove does not.
 func (r *routes) change(ctx context.Context, addrs []netip.Addr, adding bool) []error {
 	results := make([]error, len(addrs))
 	for first := 0; first < len(addrs); first += r.most {
@@ -124,7 +124,7 @@ func (r *routes) change(ctx context.Context, addrs []netip.Addr, adding bool) []
 	return results
 }
 
-// exchange sends one message for each address. Each is answered.
+// exchange sends one message for each address. The kernel answers each.
 func (r *routes) exchange(addrs []netip.Addr, adding bool, results []error) error {
 	var b []byte
 	for _, addr := range addrs {
@@ -156,7 +156,7 @@ func (r *routes) appendChange(b []byte, addr netip.Addr, adding bool) []byte {
 	return netlink.Finish(b, mark)
 }
 
-// watch calls gone when another program has removed one of our routes, or may have.
+// watch calls gone if another program removed one of Sluice's routes, or if announcements were lost.
 func (r *routes) watch(ctx context.Context, inside func(func() error) error, gone func()) error {
 	var listener *netlink.Listener
 	err := inside(func() (err error) {
@@ -174,7 +174,7 @@ func (r *routes) watch(ctx context.Context, inside func(func() error) error, gon
 	}, gone)
 }
 
-// Release removes the local addresses of a family among some, in the network namespace of the calling thread.
+// Release removes a family's routes of some addresses, if any exist, in the network namespace of the calling thread.
 func Release(ctx context.Context, family service.Family, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil

@@ -49,7 +49,7 @@ func (s *server) cleaned(swept cleaner.Swept) {
 	}
 }
 
-// drainCut says which connections to endpoints that have left were cut.
+// drainCut logs that connections to removed endpoints were cut.
 func (s *server) drainCut(family service.Family, c *cleaner.Cut) {
 	const namedMax = 10
 	s.log.Info("drain deadline reached; connections cut", zap.Stringer("service", c.Service), zap.Stringer("family", family),

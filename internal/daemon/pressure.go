@@ -72,7 +72,7 @@ func (s *server) tablePart() *part.Part {
 	}
 }
 
-// samplePressure shows the last reading of the connection table. The kernel counts since the network namespace exists.
+// samplePressure sends the last reading of the connection table. The kernel counts since the namespace was created.
 func samplePressure(p *account.Pressure, send metrics.Send) {
 	send(entriesName, float64(p.Entries))
 	send(limitName, float64(p.Limit))
@@ -87,8 +87,8 @@ var pressureKinds = map[account.Level]health.Kind{
 	account.Filling: health.ConntrackFilling, account.Dropping: health.ConntrackDrops, account.Full: health.ConntrackFull,
 }
 
-// pressureFindings returns a finding if the connection table is pressed, with the Services and clients that hold most
-// of it.
+// pressureFindings returns a finding if the connection table is under pressure, with the Services and clients that have
+// most entries.
 func pressureFindings(p *account.Pressure) []state.Finding {
 	kind, pressed := pressureKinds[p.Level]
 	if !pressed {
@@ -108,7 +108,7 @@ func pressureFindings(p *account.Pressure) []state.Finding {
 	return []state.Finding{f}
 }
 
-// holders are the Services with most entries.
+// holders returns the Services with the most entries.
 func holders(f *traffic.Flows) []service.Key {
 	return f.Top(health.ServicesMax, func(s *traffic.ServiceFlows) uint64 { return s.Entries() })
 }
@@ -119,7 +119,7 @@ func usageText(p *account.Pressure) string {
 
 func entriesText(n uint64) string { return plural.Of(n, "entry") }
 
-// clientsText names clients with the number of their entries, as far as that is certain.
+// clientsText names clients, each with the number of entries that it has at least.
 func clientsText(clients []traffic.Ranked[netip.Addr]) string {
 	var all []string
 	for _, c := range clients {

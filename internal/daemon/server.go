@@ -41,7 +41,7 @@ type server struct {
 	backend *setup.Backend
 	log     *zap.Logger
 	proxy   *proxy.Proxy
-	// parts are everything but the proxy. The host is what they know of it, and answers what others are told.
+	// parts are the components around the proxy. host gives them access to it, and answers serves queries.
 	parts   []*part.Part
 	host    *part.Host
 	answers *inspection.Inspection
@@ -52,7 +52,7 @@ type server struct {
 	configuration configuration
 	handover      *handover
 	http          []*web.Server
-	// protection is of the metrics address.
+	// protection protects the metrics and inspection addresses.
 	protection protection
 	// began is when the server began to run.
 	began time.Time
@@ -94,14 +94,14 @@ func newServer(ctx context.Context, o *Options, life *lifetime) (*server, error)
 	return s, nil
 }
 
-// discard releases what a server holds that never ran. One that runs closes its writers.
+// discard releases the resources of a server that never ran. A server that ran closed its writers itself.
 func (s *server) discard() error {
 	s.end()
 	return s.backend.Close()
 }
 
-// assemble builds the parts and the proxy. The parts come first, because the proxy calls them; what they read of it,
-// they read through the host, which shows nothing yet.
+// assemble builds the parts and the proxy. The parts come first, because the proxy calls them. They read the proxy's
+// state through the host, which shows nothing before host.Show.
 func (s *server) assemble(ctx context.Context) (err error) {
 	if s.host, err = s.newHost(ctx); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *server) newBook() *book.Book {
 	return book.New(c)
 }
 
-// newHost makes what parts know of the process. Connections for events close when the context ends.
+// newHost makes the parts' access to the process. API connections for events close when the context ends.
 func (s *server) newHost(ctx context.Context) (*part.Host, error) {
 	node, err := s.options.NodeSettings(s.backend.Mode.Name)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *server) newHost(ctx context.Context) (*part.Host, error) {
 	return h, err
 }
 
-// newProxy makes the proxy, once there is everything else.
+// newProxy makes the proxy. The host, the backend, the feed and the parts must exist.
 func (s *server) newProxy() (*proxy.Proxy, error) {
 	o := s.options
 	var listeners []observe.Listener
@@ -189,7 +189,7 @@ func (s *server) newProxy() (*proxy.Proxy, error) {
 	})
 }
 
-// nodeWait is how long the first rules wait for the Node: not at all without a cluster.
+// nodeWait is how long the first rules wait for the Node object: not at all without a cluster.
 func (s *server) nodeWait() time.Duration {
 	if s.feed.Client == nil {
 		return 0
@@ -217,14 +217,14 @@ func (s *server) run(ctx context.Context) error {
 		group.Go(func() error { return server.Run(shown) })
 	}
 	group.Go(func() error {
-		defer hide() // last, so that health is answered while the rest stops
+		defer hide() // last, so that health checks get responses while the rest stops
 		defer s.yield()
 		return s.work(ctx, process)
 	})
 	return group.Wait()
 }
 
-// announce tells that the server begins.
+// announce logs that the server begins, and emits the events about it.
 func (s *server) announce() {
 	what := "started"
 	if !s.life.owner.owns() {
@@ -293,7 +293,7 @@ func (s *server) work(ctx, process context.Context) error {
 	return group.Wait()
 }
 
-// inStep logs that a start is complete, and what it took.
+// inStep logs that a start is complete, with its size and duration.
 func (s *server) inStep() {
 	objects := 0
 	for _, status := range s.proxy.Status() {

@@ -2,7 +2,7 @@
 
 package explain
 
-// Answer is what becomes of a connection.
+// Answer describes what happens to a connection.
 type Answer struct {
 	From      string `json:"from"`
 	Interface string `json:"interface,omitempty"`
@@ -11,28 +11,28 @@ type Answer struct {
 	Node      string `json:"node"`
 	Mode      string `json:"mode"`
 	Origin    Origin `json:"origin"`
-	// Assumed is what the question left open, as it was answered.
+	// Assumed lists the assumptions about what the flow left open.
 	Assumed []string `json:"assumed,omitempty"`
-	// Frontends are the service ports that want the destination. The first one has it.
+	// Frontends are the service ports at the destination. The first one gets the connection.
 	Frontends []Frontend `json:"frontends,omitempty"`
-	// Pending are the Services concerned whose newest rules the kernel does not have, with the
-	// reason. The answer is about the newest rules. Nil without a running proxy.
+	// Pending are the Services concerned whose newest rules are not applied, with the reason. The answer describes the
+	// newest rules. Nil without a running proxy.
 	Pending []Pending `json:"pending,omitempty"`
 	Verdict Verdict   `json:"verdict"`
 	// Source says whose address the receiver sees: the client's, the node's, or either,
 	// depending on the endpoint. It is empty without a receiver.
 	Source Source `json:"source,omitempty"`
-	// Scheduler is the scheduler of IPVS that chooses among the outcomes by a hash or by what it
-	// has seen before, so that their probability is unknown. It is empty if all is told.
+	// Scheduler is the IPVS scheduler, if it chooses among the outcomes by a hash or by its state, so that their
+	// probabilities are unknown. Otherwise it is empty.
 	Scheduler string `json:"scheduler,omitempty"`
-	// Reasons say why, one sentence each.
+	// Reasons explain the answer, one sentence each.
 	Reasons []string `json:"reasons,omitempty"`
 	// Outcomes are all ways in which the connection can end, the most probable first.
 	Outcomes []Outcome `json:"outcomes"`
-	// Connections are those that the kernel tracks already between client and destination.
-	// Rules do not decide about them. Nil if the kernel was not asked.
+	// Connections are those that the kernel already tracks between client and destination. The rules do not affect
+	// them. Nil if the kernel was not queried.
 	Connections *Connections `json:"connections,omitempty"`
-	// NotEvaluated are the chains of other programs that packets pass too, as phrases. They may decide otherwise.
+	// NotEvaluated describes chains of other programs that packets also pass. They may change the outcome.
 	NotEvaluated []string `json:"notEvaluated,omitempty"`
 }
 
@@ -59,7 +59,7 @@ type Frontend struct {
 	Port    string `json:"port,omitempty"`
 	// Kind is the name of a service.FrontendKind.
 	Kind string `json:"kind"`
-	// Policy is the traffic policy that counts there, Cluster or Local.
+	// Policy is the traffic policy that applies there, Cluster or Local.
 	Policy string `json:"policy"`
 }
 
@@ -68,11 +68,11 @@ type Outcome struct {
 	Verdict Verdict `json:"verdict"`
 	// To is the receiver's address and port.
 	To string `json:"to"`
-	// Probability is above 0, and those of all outcomes sum to 1. It is 0 if it cannot be told
+	// Probability is above 0, and the probabilities of all outcomes add up to 1. It is 0 if it is unknown
 	// (Answer.Scheduler).
 	Probability float64 `json:"probability"`
 	Masqueraded bool    `json:"masqueraded"`
-	// Node, Ready and Terminating are the endpoint's.
+	// Node, Ready and Terminating describe the endpoint.
 	Node        string `json:"node,omitempty"`
 	Ready       bool   `json:"ready,omitempty"`
 	Terminating bool   `json:"terminating,omitempty"`
@@ -90,11 +90,11 @@ const (
 	FromOutside Origin = "outside of this node"
 )
 
-// These begin the texts that end with an error of the kernel: that of NotEvaluated, and a reason.
+// Prefixes of texts that end with an error of the kernel: of an entry of NotEvaluated, and of a reason.
 const (
 	UnknownChains  = "unknown: "
 	UnreadAffinity = "cannot read session-affinity entries: "
 )
 
-// UnknownHere begins the reason that lists the Services which a proxy with an API server does not know.
+// UnknownHere begins the reason that lists the kinds of Services that a proxy does not receive from the API server.
 const UnknownHere = "not served, and unknown here"

@@ -2,10 +2,9 @@
 
 //go:build linux
 
-// Package explain tells what becomes of a connection: which Service it is for, which rules and
-// elements decide at each hook, which endpoints can get it with what probability, whether its
-// source is translated, or who refuses it. It evaluates the rules that the backend's own renderer
-// makes (docs/adr/0043-rules-are-data.md).
+// Package explain predicts what happens to a connection: which Service it is for, which rules and elements decide at
+// each hook, which endpoints can get it and with what probability, whether its source is translated, or which rule
+// rejects it. It evaluates the rules that the backend's renderer produces (docs/adr/0043-rules-are-data.md).
 package explain
 
 import (
@@ -29,14 +28,14 @@ const (
 	IPVS     = "ipvs"
 )
 
-// State is what the rules of a node follow from.
+// State contains everything on which the rules of a node depend.
 type State struct {
 	Mode     string
 	Services Services
 	// Node is the Node object; nil if it is unknown.
 	Node  *service.NodeObject
 	Facts *service.NodeFacts
-	// Addresses are the node's own, besides the loopback ones.
+	// Addresses are the node's addresses, without loopback addresses.
 	Addresses []netip.Addr
 	// Domain returns the renderer of a family, and a new layout or nil. The renderer is nil for
 	// a family that is not served.
@@ -49,18 +48,18 @@ type State struct {
 	Towards func(netip.Addr) string
 	// Unserved returns why no node serves an address that Services list; nil if that is unknown.
 	Unserved func(netip.Addr) []string
-	// Memory says which clients the kernel remembers; nil if that is unknown.
+	// Memory reads the kernel's affinity entries of clients; nil if they are unknown.
 	Memory Memory
 }
 
-// Services are what a source knows of all Services. A source.Cache is one.
+// Services gives access to all Services of a source. source.Cache implements it.
 type Services interface {
 	Keys() []service.Key
 	Snapshot(service.Key) service.Snapshot
 }
 
-// Explain answers a question. An error means that the question makes no sense, or that there is
-// a rule that this package does not understand.
+// Explain explains a connection. It returns an error if the flow is invalid, if the proxy does not serve its family or
+// has no rules in this mode, and for a rule that this package does not support.
 func Explain(s *State, q Flow) (*Answer, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -81,19 +80,19 @@ func Explain(s *State, q Flow) (*Answer, error) {
 	return e.answer(ways), nil
 }
 
-// explanation is the work on one question.
+// explanation is the state of one call of Explain.
 type explanation struct {
 	*State
 	Flow
 	family service.Family
-	// concerned are the Services on which the outcome can depend, the oldest first: the first
-	// that wants a frontend has it.
+	// concerned are the Services on which the outcome can depend, sorted by key. Their views lack the frontends that
+	// other Services own.
 	concerned []concerned
 	frontends []frontend
 	origin    Origin
 	in        string
 	assumed   []string
-	// forgot is why it is unknown what the kernel remembers of the client.
+	// forgot is the error of reading the kernel's affinity entry of the client.
 	forgot error
 	// unbound is set if the client is a process of the node that binds to no address, so that
 	// the kernel gives it the destination as its source.
@@ -128,7 +127,7 @@ func (e *explanation) find() {
 	for i := range e.concerned {
 		e.frontends = append(e.frontends, e.frontendsOf(&e.concerned[i])...)
 	}
-	// An address is asked for before node ports are.
+	// An address takes precedence over a node port.
 	slices.SortStableFunc(e.frontends, func(a, b frontend) int {
 		return cmp.Compare(b2i(a.Kind == service.NodePort), b2i(b.Kind == service.NodePort))
 	})
@@ -155,7 +154,7 @@ func (e *explanation) concerns(found service.Snapshot) bool {
 	})
 }
 
-// evaluate follows the packet through the rules of these Services and the node.
+// evaluate follows the packet through the rules of the concerned Services and of the node.
 func (e *explanation) evaluate() ([]way, error) {
 	views := func(yield func(*service.View) bool) {
 		for i := range e.concerned {
@@ -198,7 +197,7 @@ func (e *explanation) forwarded() []netip.AddrPort {
 		return nil
 	}
 	renderer := localport.NewRenderer(e.family)
-	for i := range e.concerned { // the oldest first
+	for i := range e.concerned { // sorted by key
 		objects := renderer.Service(context.Background(), &e.concerned[i].view, e.Facts)
 		if to := localport.Targets(objects, e.Protocol, e.To); to != nil {
 			return to
@@ -207,8 +206,8 @@ func (e *explanation) forwarded() []netip.AddrPort {
 	return nil
 }
 
-// answerDirectly explains a connection for which the proxy chooses the endpoint. It remembers clients
-// itself, and no rule is involved.
+// answerDirectly explains a connection for which the proxy chooses the endpoint. The proxy also implements session
+// affinity, and no rule is involved.
 func (e *explanation) answerDirectly(endpoints []netip.AddrPort) *Answer {
 	forgetful := *e.State
 	forgetful.Memory = nil
@@ -238,7 +237,7 @@ func explainForwarded(s *State, q Flow, target netip.AddrPort) (*Answer, error) 
 	return a, nil
 }
 
-// rules returns the rules of the mode, with what the kernel remembers.
+// rules returns the rules of the mode, with the kernel's affinity entries of the client.
 func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
 	switch e.Mode {
 	case NFTables:

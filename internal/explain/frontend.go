@@ -17,7 +17,7 @@ type frontend struct {
 	port *service.PortView
 }
 
-// served reports whether packets from outside have somewhere to go.
+// served reports whether the traffic policy that applies to the frontend allows an endpoint.
 func (f *frontend) served() bool { return f.Refusal == service.NoEndpointsDefault }
 
 // frontendsOf returns the frontends of a Service at the destination.
@@ -36,7 +36,7 @@ func (e *explanation) frontendsOf(c *concerned) (found []frontend) {
 	return found
 }
 
-// wants reports whether a Service has a frontend at the destination, or would if no other one had it.
+// wants reports whether a Service requests a frontend at the destination, even if another Service owns it.
 func (e *explanation) wants(c *concerned) bool {
 	spec, f := c.snapshot.Spec, service.Frontend{Addr: e.To.Addr(), Port: e.To.Port(), Protocol: e.Protocol}
 	if _, denied := spec.DeniedBy(e.family, f); denied {

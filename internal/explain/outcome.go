@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// answer puts everything together.
+// answer assembles the Answer.
 func (e *explanation) answer(ways []way) *Answer {
 	a := &Answer{
 		From: e.From.Addr().String(), Interface: e.Interface, To: e.To.String(), Protocol: e.Protocol.String(),
@@ -55,8 +55,8 @@ func (e *explanation) outcome(w *way) Outcome {
 	return o
 }
 
-// endpoint returns what the API says about an endpoint of the Service that has the destination.
-// Of several entries it prefers a ready one.
+// endpoint returns the EndpointSlice entry of an endpoint of the Service that owns the destination. Of several entries
+// it prefers a ready one.
 func (e *explanation) endpoint(at netip.AddrPort) (best service.SliceEndpoint, found bool) {
 	for _, s := range e.frontends[0].snapshot.Slices {
 		if !slices.ContainsFunc(s.Ports, func(p service.SlicePort) bool { return p.Port == at.Port() }) {
@@ -71,7 +71,7 @@ func (e *explanation) endpoint(at netip.AddrPort) (best service.SliceEndpoint, f
 	return best, found
 }
 
-// source says whose address receivers see.
+// source returns whose address receivers see.
 func (e *explanation) source(ways []way) Source {
 	seen := map[bool]bool{}
 	for i := range ways {

@@ -48,7 +48,7 @@ func (w *why) unowned(ways []way) {
 	}
 }
 
-// nearly says why a Service does not have the frontend, although the address or the port is its own.
+// nearly explains why a Service has no frontend at the destination, although it has the address or the node port.
 func (w *why) nearly(c *concerned) {
 	to, spec := w.To.Addr(), c.snapshot.Spec
 	lists := slices.Contains(spec.ExternalIPs[w.family], to) || slices.Contains(spec.LoadBalancerVIPs[w.family], to)

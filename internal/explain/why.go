@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// reasons says in words why the ways are as they are.
+// reasons explains the ways in sentences.
 func (e *explanation) reasons(ways []way) []string {
 	w := &why{explanation: e}
 	if len(e.frontends) == 0 {
@@ -134,7 +134,7 @@ func (w *why) algorithm(f *frontend) {
 	}
 }
 
-// topology explains what else limits the endpoints.
+// topology explains how hints and termination limit the endpoints.
 func (w *why) topology(f *frontend) {
 	switch f.port.Topology {
 	case service.TopologySameNode:
@@ -175,8 +175,8 @@ func (w *why) census(f *frontend) string {
 	return fmt.Sprintf("%d known, %d ready, %d on this node", known, ready, here)
 }
 
-// otherPorts names the EndpointSlices whose ports have other names or protocols than the Service's port: a Service port and a
-// slice port belong together only if both are equal.
+// otherPorts names the EndpointSlices whose ports have other names or protocols than the Service's port: a Service port
+// and a slice port belong together only if both are equal.
 func (w *why) otherPorts(f *frontend) string {
 	var texts []string
 	for _, s := range f.snapshot.Slices {
@@ -199,10 +199,10 @@ func (w *why) otherPorts(f *frontend) string {
 	return fmt.Sprintf("; %s, and the Service's port is %s/%s: names and protocols must be equal", strings.Join(texts, ", "), portName(f.port.Name), f.port.Protocol)
 }
 
-// otherSlicesMax and otherPortsMax bound what otherPorts names.
+// otherSlicesMax and otherPortsMax limit the slices and ports that otherPorts names.
 const otherSlicesMax, otherPortsMax = 3, 5
 
-// few joins names, up to a bound.
+// few joins at most otherPortsMax names.
 func few(names []string) string {
 	if len(names) > otherPortsMax {
 		names = append(names[:otherPortsMax:otherPortsMax], "others")
@@ -218,7 +218,7 @@ func portName(name string) string {
 	return name
 }
 
-// affinity explains what the kernel remembers of clients.
+// affinity explains the effect of session affinity.
 func (w *why) affinity(f *frontend, ways []way) {
 	if f.port.AffinitySeconds == 0 || len(ways) == 0 || ways[0].Verdict != Delivered {
 		return
@@ -257,7 +257,7 @@ func (w *why) masquerade(f *frontend, ways []way) {
 	}
 }
 
-// masqueradeReason says why packets get an address of the node.
+// masqueradeReason returns why packets get an address of the node.
 func (w *why) masqueradeReason(f *frontend, changed []way) string {
 	itself := !slices.ContainsFunc(changed, func(one way) bool { return one.To.Addr() != w.From.Addr() })
 	switch {

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// sourceAt returns the source of the first packet. A process of the node that binds to no address
-// gets the destination as its source, if that is an address of the node, such as those of Services
-// on the device.
+// sourceAt returns the source of the first packet. A process of the node that binds to no address gets the destination
+// as its source, if that is an address of the node, such as a Service's address on the IPVS device.
 func (e *explanation) sourceAt(rules ruleset) netip.Addr {
 	from, to := e.From.Addr(), e.To.Addr()
 	if r, ok := rules.(*ipvsRules); !ok || e.origin != FromNode || !r.local(to) {
@@ -59,7 +58,7 @@ func (w *why) balancing(f *frontend, ways []way) {
 	w.scheduler(ways)
 }
 
-// scheduler explains how the virtual server chooses, unless all endpoints get the same.
+// scheduler explains how the virtual server chooses, if the probabilities are unknown.
 func (w *why) scheduler(ways []way) {
 	if at := slices.IndexFunc(ways, func(one way) bool { return one.How != "" }); at >= 0 {
 		w.say("there are no probabilities: the scheduler %s chooses %s", ways[at].Scheduler, ways[at].How)

@@ -31,10 +31,10 @@ const (
 	namedMax = 20
 )
 
-// page answers a browser on this host about all nodes. A request for its state begins a round of questions if the last
-// one is old, so rounds end soon after the page is closed.
+// page shows a browser on this host the state of all nodes. A request for the state begins a round of queries if the
+// last round is old, so there are no more rounds soon after the page is closed.
 //
-// Concurrency: mu guards the fields below it. A round and a question about a Service take turns.
+// Concurrency: mu guards the fields below it. A round and a query about a Service take turns.
 type page struct {
 	c     *cluster
 	ends  context.Context // rounds outlive the requests that began them, but not the program
@@ -72,7 +72,7 @@ type overview struct {
 // heldService is a Service that some nodes hold.
 type heldService struct {
 	Service string `json:"service"`
-	// Count is the number of nodes; Nodes and Reasons have the first ones.
+	// Count is the number of nodes; Nodes and Reasons contain the first namedMax.
 	Count   int      `json:"count"`
 	Nodes   []string `json:"nodes"`
 	Reasons []string `json:"reasons"`
@@ -84,8 +84,8 @@ func newPage(ctx context.Context, c *cluster) *page {
 	return p
 }
 
-// handler serves the page at an address below a secret path. The path keeps other users of this host and the pages of
-// other sites from asking with the rights of the user, and the Host header must be the address, against DNS rebinding.
+// handler serves the page at an address below a secret path. The path prevents other users of this host, and pages of
+// other sites, from using the user's rights. The Host header must be the address, against DNS rebinding.
 func (p *page) handler(address string) (secret string, _ http.Handler) {
 	secret = "/" + rand.Text() + "/"
 	mux := http.NewServeMux()
@@ -108,7 +108,7 @@ func (p *page) handler(address string) (secret string, _ http.Handler) {
 	})
 }
 
-// status answers with the last round. Parameter since is the one that the page has, and now asks for another.
+// status returns the result of the last round. since is the round that the page has already; now requests a new round.
 func (p *page) status(w http.ResponseWriter, r *http.Request) {
 	since, _ := strconv.Atoi(r.URL.Query().Get("since"))
 	p.mu.Lock()
@@ -155,7 +155,7 @@ func (p *page) take(ctx context.Context) bool {
 	}
 }
 
-// where answers how a Service stands on all nodes.
+// where returns the state of a Service on all nodes.
 func (p *page) where(w http.ResponseWriter, r *http.Request) {
 	if !p.take(r.Context()) {
 		return
@@ -178,7 +178,7 @@ func reply(w http.ResponseWriter, code int, made any) {
 	_ = json.NewEncoder(w).Encode(made) // an error means that the browser closed the page
 }
 
-// overviewOf groups the held Services of all nodes. Of those with a failing actor, findings name some.
+// overviewOf groups the held Services of all nodes. Findings name only some of those parked.
 func overviewOf(r *statusReport, namespace string) *overview {
 	o := &overview{statusReport: r, At: r.now, Findings: map[string][]inspect.Finding{},
 		Held: []*heldService{}, Namespace: namespace}
@@ -223,7 +223,7 @@ func overviewOf(r *statusReport, namespace string) *overview {
 	return o
 }
 
-// appendNamed adds a text that is not there, up to namedMax.
+// appendNamed adds a text that is missing, up to namedMax texts.
 func appendNamed(all []string, one string) []string {
 	if len(all) >= namedMax || slices.Contains(all, one) {
 		return all

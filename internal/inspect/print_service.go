@@ -173,7 +173,7 @@ func (d *ServiceDetail) printDomains(to *terminal.Page) {
 	for _, domain := range d.Domains {
 		applied := cmp.Or(domain.Applied, "none")
 		if domain.State == state.Pending && domain.Applied != "" && domain.Applied == domain.Revision {
-			applied += ", incomplete" // something of it was removed
+			applied += ", incomplete" // some of its objects were removed
 		}
 		to.Say("\n%s: %s, revision %s, in the kernel %s\n", domain.Name, domain.State, cmp.Or(domain.Revision, "-"), applied)
 		if domain.Error != "" {
@@ -225,7 +225,7 @@ func (d *ServiceDetail) printTimeline(to *terminal.Page) {
 	t.End()
 }
 
-// Print prints the endpoints of a Service for people: as those of several Services on a wide or plain page.
+// Print prints the endpoints of a Service for people. A wide or plain page gets the table for several Services.
 func (l *EndpointList) Print(to *terminal.Page) {
 	if to.Wide || to.Plain {
 		Endpoints{l}.Print(to)
@@ -244,7 +244,7 @@ func (l *EndpointList) Print(to *terminal.Page) {
 // None implements List.
 func (l *EndpointList) None() string { return Endpoints{l}.None() }
 
-// Endpoints are those of several Services.
+// Endpoints are the endpoints of several Services.
 type Endpoints []*EndpointList
 
 // None implements List.

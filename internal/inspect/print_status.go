@@ -48,7 +48,7 @@ func (s *Status) Print(to *terminal.Page) {
 	s.printFindings(to)
 }
 
-// kindRejected is the kind of the finding about manifests of which the last valid content is served.
+// kindRejected is the kind of the finding about rejected manifests, whose last valid content is served.
 const kindRejected = "manifest-rejected"
 
 func (s *Status) source() string {
@@ -171,7 +171,8 @@ func (s *Status) printFindings(to *terminal.Page) {
 	}
 }
 
-// Unapplied says which Services are not applied, by the same states as the list of Services; empty if all are.
+// Unapplied describes the Services that are not fully applied, by their states in the list of Services; empty if all
+// are.
 func (s *Status) Unapplied() string {
 	const named = 3
 	for i := range s.Domains {
@@ -200,7 +201,7 @@ func (s *Status) Unapplied() string {
 	if len(parts) > 0 {
 		return fmt.Sprintf("%s of %s; see sluice get services", strings.Join(parts, ", "), plural.Of(s.Services, "Service"))
 	}
-	for i := range s.Domains { // what is left of removed Services, too
+	for i := range s.Domains { // removed Services whose rules remain count here
 		if d := &s.Domains[i]; d.Pending+d.Held+d.Queue > 0 {
 			return fmt.Sprintf("%s: %d pending, %d held, %d in the queue; see sluice status", d.Name, d.Pending, d.Held, d.Queue)
 		}
@@ -234,5 +235,5 @@ func (s *Status) concerned(kinds []string) (all []string) {
 	return slices.Compact(all)
 }
 
-// OneLine fits a foreign text into one line.
+// OneLine replaces line breaks and runs of spaces in a text by single spaces.
 func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -17,8 +17,8 @@
 //
 // A [Listener] receives what the kernel announces to a multicast group.
 //
-// docs/adr/0020-one-netlink-transport.md explains, with measurements, why this is not a
-// library.
+// docs/adr/0020-one-netlink-transport.md explains, with measurements, why Sluice does not
+// use a library for this.
 package netlink
 
 import (
@@ -28,11 +28,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HeaderBytes is the size of a message's header. Behind it come the header of the
-// protocol and the attributes.
+// HeaderBytes is the size of a message's header. The header of the protocol and the
+// attributes follow it.
 const HeaderBytes = unix.SizeofNlMsghdr
 
-// Where the header has its fields.
+// The offsets of fields in the header.
 const (
 	kindAt  = 4
 	flagsAt = 6
@@ -44,8 +44,8 @@ const (
 type Message struct {
 	Kind, Flags uint16
 	Seq         uint32
-	// Port is the socket whose request the message answers, or whose change it
-	// announces.
+	// Port is the port ID of the socket whose request the message answers, or whose
+	// change it announces.
 	Port    uint32
 	Payload []byte
 }
@@ -115,9 +115,9 @@ type Netfilter struct {
 	Kind uint16
 	// Family is NFPROTO_IPV4, NFPROTO_IPV6 or another one.
 	Family uint8
-	// Generation is the end of the number of the generation that the kernel listed (nf_tables).
+	// Generation is the low 16 bits of the number of the ruleset generation that the kernel listed (nf_tables).
 	Generation uint16
-	// Port is that of Message.
+	// Port is as in Message.
 	Port  uint32
 	Attrs []byte
 }

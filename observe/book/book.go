@@ -2,12 +2,12 @@
 
 // Package book remembers what happened to Services and to domains. A [Book] listens to the events of the core and
 // follows the applied views. It has one record per Service that has an actor, and one history per domain. Metrics,
-// health, readiness and the inspection read it, and have no second record.
+// health, readiness and the inspection read the book and keep no such records themselves.
 //
 // The domains own the quarantines: the book reads these from the newest snapshots.
 //
-// No listener method blocks its caller. A lock is held for one record, or while one shard is copied. Each event takes
-// the same time, however many Services there are.
+// No listener method blocks its caller. A lock is held for one record, or while one shard is copied. The time that an
+// event takes does not depend on the number of Services.
 package book
 
 import (
@@ -41,9 +41,9 @@ type Domain struct {
 	// Name is the domain's name in events.
 	Name   string
 	Family service.Family
-	// Auxiliary domains hold something besides the kernel's rules.
+	// Auxiliary domains have state other than the kernel's rules, for example listening sockets.
 	Auxiliary bool
-	// Leaving counts the endpoints by Service that keep their connections; nil where there are none. See dataplane.Drainer.
+	// Leaving returns each Service's number of draining endpoints; nil if the writer is no dataplane.Drainer.
 	Leaving func() map[service.Key]int
 }
 
@@ -52,21 +52,21 @@ type Domain struct {
 // Concurrency: all methods are safe for concurrent use.
 type Book struct {
 	Config
-	// began is when this process began to remember. Causes before that are not measured.
+	// began is the time at which the book was made. The book does not measure latencies from earlier causes.
 	began time.Time
 	seed  maphash.Seed
 	// shards have the records of the Services. Each has its own lock, so that a reader delays writers for the length of
 	// one shard at most.
 	shards [shardCount]shard
-	// changes and lag have the last 15 minutes, repaired the last repair.
+	// changes and lag have the durations of the last 15 minutes, and repaired the last repair.
 	changes, lag recent
 	repaired     atomic.Pointer[state.Repair]
 
 	mu      sync.Mutex
 	domains map[string]History
-	// shadows has the Services that lost frontends to others.
+	// shadows has the Services that request frontends of other Services.
 	shadows map[shadow]shaded
-	// stuck has the abandoned incarnations whose goroutines did not return. It outlives the records of their Services.
+	// stuck has the abandoned incarnations whose goroutines did not return, even after their Services were removed.
 	stuck map[incarnation]state.Affected
 }
 
@@ -100,7 +100,7 @@ const (
 	failStuck = "stuck"
 )
 
-// Failure returns the kind of a failure, and describes it; empty for what is none.
+// Failure returns the kind of a failure and its description; both are empty for other events.
 func Failure(what supervisor.Change) (kind, text string) {
 	switch e := what.(type) {
 	case supervisor.Failed:
@@ -197,7 +197,7 @@ func (b *Book) applied(e *aggregator.Applied) {
 }
 
 // Took returns how long a change took from its cause in the cluster, by the clock of the cluster, and from its receipt.
-// An unknown duration is negative. The first is unknown for a cause that is older than the process, as in kube-proxy.
+// An unknown duration is negative. As in kube-proxy, triggered is unknown if the cause is older than the process.
 func (b *Book) Took(e *aggregator.Applied) (triggered, received time.Duration) {
 	if triggered = since(e.Trigger, e.At); e.Trigger.Before(b.began) {
 		triggered = unknown
@@ -209,7 +209,7 @@ func (b *Book) Took(e *aggregator.Applied) (triggered, received time.Duration) {
 const unknown = time.Duration(-1)
 
 // since returns the time between two moments, or unknown. A trigger comes from another clock: if it
-// seems to be in the future, the change took no time.
+// seems to be after the end, since returns 0.
 func since(start, end time.Time) time.Duration {
 	if start.IsZero() {
 		return unknown
@@ -217,7 +217,7 @@ func since(start, end time.Time) time.Duration {
 	return max(0, end.Sub(start))
 }
 
-// Actors records Services that are too large, and endpoints that drain.
+// Actors records Services that are too large.
 func (b *Book) Actors(event actors.Event) {
 	now := time.Now()
 	switch e := event.(type) {
@@ -228,7 +228,7 @@ func (b *Book) Actors(event actors.Event) {
 	}
 }
 
-// Source records frontends that Services lose to each other.
+// Source records frontends that several Services request.
 func (b *Book) Source(e source.Shadowed) {
 	at, change := shadow{e.Key, e.By}, len(e.Frontends)
 	b.mu.Lock()
@@ -249,13 +249,13 @@ func (b *Book) Source(e source.Shadowed) {
 	b.shadows[at] = known
 }
 
-// shadowsMax bounds the shadows that the book remembers: one Service can want the addresses of all others.
+// shadowsMax bounds the shadows that the book remembers: one Service can request the addresses of all others.
 const shadowsMax = 1000
 
-// shadow is a Service and another one that has frontends which both want.
+// shadow is a Service and another one that owns frontends which both request.
 type shadow struct{ key, by service.Key }
 
-// shaded is how many frontends that concerns, and since when.
+// shaded is the number of frontends of a shadow, and the time of the first one.
 type shaded struct {
 	frontends int
 	since     time.Time

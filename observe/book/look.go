@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Look reads records, with the quarantines and shadows of the moment at which it was made. It serves one answer.
+// Look reads records, and adds the quarantines and shadows as of its creation. Make one for each response.
 type Look struct {
 	book        *Book
 	quarantined map[service.Key][]state.Quarantine
 	shadowed    map[service.Key]bool
-	// leaving counts the endpoints that keep their connections.
+	// leaving has each Service's number of draining endpoints.
 	leaving service.PerFamily[map[service.Key]int]
 }
 
@@ -42,7 +42,7 @@ func (b *Book) Look() *Look {
 	return l
 }
 
-// Service returns the state of a Service. It reports false for one without an actor, which waits.
+// Service returns the state of a Service. If the Service has no actor yet, it returns a pending record and false.
 func (l *Look) Service(key service.Key) (state.Record, bool) {
 	s := l.book.locked(key)
 	known := s.records[key]
@@ -55,7 +55,7 @@ func (l *Look) Service(key service.Key) (state.Record, bool) {
 	return row.Record(), true
 }
 
-// Row is a copy of what the book has of one Service.
+// Row is a copy of the book's record of one Service.
 type Row struct {
 	Key    service.Key
 	record record
@@ -81,7 +81,7 @@ func (l *Look) Each(wanted func(service.Key) bool) (rows []Row) {
 	return rows
 }
 
-// Rank orders Services by how much they lack, the gravest first.
+// Rank orders Services by severity: quarantined ones first, then shadowed ones.
 func (r *Row) Rank() int {
 	switch {
 	case r.look.quarantined[r.Key] != nil:
@@ -93,7 +93,7 @@ func (r *Row) Rank() int {
 	}
 }
 
-// Longest is the longest time from a receipt to the kernel, in seconds; negative before the first that was measured.
+// Longest is the longest time from the receipt of a change until it was applied, in seconds; negative if none is known.
 func (r *Row) Longest() float32 { return r.record.received.Longest }
 
 // Record returns the state of the Service.
@@ -124,7 +124,7 @@ func (r *Row) Record() state.Record {
 	return made
 }
 
-// stateOf returns the gravest state that a record has.
+// stateOf returns the gravest state that applies to a record.
 func stateOf(r *state.Record) state.State {
 	switch {
 	case r.Actor.State != state.ActorRunning:
@@ -142,7 +142,7 @@ func stateOf(r *state.Record) state.State {
 	}
 }
 
-// micros returns a latency in microseconds; nil before the first that was measured.
+// micros returns a latency in microseconds; nil before the first measurement.
 func (l *latency) micros() (last, longest *int64) {
 	if l.Longest < 0 {
 		return nil, nil
@@ -154,7 +154,7 @@ func (l *latency) micros() (last, longest *int64) {
 	return &both[0], &both[1]
 }
 
-// Kind is a way in which Services are affected. Health has findings of the same names.
+// Kind is a kind of problem of Services. The kinds of health findings have the same names.
 type Kind = string
 
 // The kinds.
@@ -166,8 +166,8 @@ const (
 	Quarantined Kind = "quarantined"
 )
 
-// Affected returns the Services that are affected by a kind, in no order. A Service occurs once for each actor that is
-// stuck, and for each domain that holds it.
+// Affected returns the Services with a kind of problem, in no order. A Service occurs once for each stuck
+// incarnation of its actor, and once for each domain that quarantines it.
 func (b *Book) Affected(kind Kind) (all []state.Affected) {
 	add := func(key service.Key, a state.Affected) {
 		a.Key, a.Service = key, key.String()
@@ -198,7 +198,7 @@ func (b *Book) Affected(kind Kind) (all []state.Affected) {
 	return all
 }
 
-// eachRare adds the Services that have something rare, under the lock of their shard.
+// eachRare adds the Services for which of returns a problem. It holds the lock of their shard.
 func (b *Book) eachRare(of func(*rare) state.Affected, add func(service.Key, state.Affected)) {
 	for i := range b.shards {
 		s := &b.shards[i]
@@ -224,7 +224,7 @@ func (b *Book) Unfollowed() map[service.Key]state.Affected {
 	return all
 }
 
-// shadowed returns the Services that lost frontends to others.
+// shadowed returns the Services that request frontends of other Services.
 func (b *Book) shadowed() map[service.Key]state.Affected {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -253,8 +253,8 @@ func QuarantineOf(domain string, q *aggregator.QuarantinedKey) state.Quarantine 
 }
 
 // reasonClasses sort the errors of the kernel and its tools into a few classes, which can be values
-// of a label. The first that matches counts. The texts are those of strerror(3), iptables-restore
-// and nf_tables.
+// of a label. The first class with a matching text applies. The texts are those of strerror(3),
+// iptables-restore and nf_tables.
 var reasonClasses = []struct {
 	class string
 	texts []string

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// Aggregator records Services that a domain rejects and accepts again, and rules that another program
-// has changed.
+// Aggregator records Services that a domain rejects or accepts again, and rules that another process
+// changed.
 func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
@@ -43,9 +43,9 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 	}
 }
 
-// Source records Services that want a frontend that another one has. It names that one to its own
-// namespace only: whoever wants an address must not learn who else has it. The log of the node names
-// both.
+// Source records Services that request a frontend of another Service. The event names the owner only
+// if both are in one namespace: a tenant must not learn who else has an address. The log of the node
+// names both.
 func (r *Recorder) Source(e source.Shadowed) {
 	if e.Over {
 		return
@@ -58,7 +58,7 @@ func (r *Recorder) Source(e source.Shadowed) {
 		"address conflict: %s owns %v", by, e.Frontends)
 }
 
-// undone describes what another program has changed.
+// undone describes the rules that another process changed.
 func undone(e aggregator.RepairBegan) string {
 	u, by := e.Undone, e.By.String()
 	if by != "" {
@@ -79,7 +79,7 @@ func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
 	}
 }
 
-// Actors records Services that ask for too much. The log and health report when one no longer
+// Actors records Services that exceed the object limit. The log and health report when one no longer
 // does.
 func (r *Recorder) Actors(event actors.Event) {
 	if e, large := event.(actors.TooLarge); large {

@@ -2,7 +2,7 @@
 
 package events
 
-// Reasons of events. Those of kube-proxy have its spelling.
+// Reasons of events. Reasons that kube-proxy has as well are spelled as there.
 const (
 	reasonStarting              = "Starting"
 	reasonDefaultMode           = "KubeProxyDefaultMode"

@@ -49,40 +49,40 @@ type Kind = string
 // The kinds, the gravest first.
 const (
 	NodeNotEligible Kind = "node-not-eligible" // the Node is unknown, deleted, being deleted, or about to be
-	Waiting         Kind = "waiting"           // another proxy serves this node, until it exits
-	StopHangs       Kind = "stop-hangs"        // the proxy was told to stop long ago, and has not stopped
-	FirstWriteHeld  Kind = "first-write-held"  // nothing has been written since the start
-	RulesMissing    Kind = "rules-missing"     // the kernel has no rules of a family that serve
+	Waiting         Kind = "waiting"           // another proxy serves this node; this one is on standby
+	StopHangs       Kind = "stop-hangs"        // the shutdown of the proxy takes too long
+	FirstWriteHeld  Kind = "first-write-held"  // the proxy has written no rules since its start
+	RulesMissing    Kind = "rules-missing"     // the kernel has no rules that serve a family
 	NodeAtFault     Kind = "node-at-fault"     // the kernel rejects rules that belong to no Service
 	WriteFailing    Kind = "write-failing"     // writes fail, and no single Service is to blame
-	BatchStuck      Kind = "batch-stuck"       // a change waits although no write has failed
+	BatchStuck      Kind = "batch-stuck"       // a change is pending although no write failed
 	FamilyNotServed Kind = "family-not-served" // the Node has an InternalIP of a family that this process does not serve
 	APIStale        Kind = "api-stale"         // the API server cannot be read, or is silent
-	// ManifestRejected: the newest content of some files is not served.
+	// ManifestRejected: some manifest files are invalid, and their last valid content remains applied.
 	ManifestRejected Kind = "manifest-rejected"
-	NoLock           Kind = "no-lock"       // serves without the lock: a second proxy would not be noticed
-	AddressTaken     Kind = "address-taken" // another program has an address of this one
+	NoLock           Kind = "no-lock"       // this proxy serves without the lock that keeps a second proxy on standby
+	AddressTaken     Kind = "address-taken" // another process listens on an address of this proxy
 	AuditFailing     Kind = "audit-failing" // the kernel's rules cannot be read back
-	Drift            Kind = "drift"         // another program has changed our rules
-	// NodeSettings: the node does not forward, or chains of other programs drop what it forwards.
+	Drift            Kind = "drift"         // another process changed this proxy's rules
+	// NodeSettings: kernel settings, or chains of other programs, keep packets from endpoints.
 	NodeSettings Kind = "node-settings"
-	Dataplane    Kind = "dataplane" // packets do not arrive although the rules are right
-	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
-	// includes node ports on localhost.
+	Dataplane    Kind = "dataplane" // packets do not arrive although the rules are correct
+	// Quarantined: the kernel rejects objects of these Services, or writes of these objects fail. Node
+	// ports on localhost are such objects, too.
 	Quarantined          Kind = book.Quarantined
 	ConntrackFull        Kind = "conntrack-full"        // the connection table is nearly full
-	ConntrackDrops       Kind = "conntrack-drops"       // packets were dropped because they got no entry in the connection table
+	ConntrackDrops       Kind = "conntrack-drops"       // packets got no entry in the connection table and were dropped
 	ConntrackFilling     Kind = "conntrack-filling"     // the connection table is filling
 	ConfigurationPending Kind = "configuration-pending" // the changed configuration file is not applied (reload: off)
-	NotOffloaded         Kind = "not-offloaded"         // connections are not offloaded although the configuration asks for it
-	TooLarge             Kind = book.TooLarge           // these Services ask for too many objects
-	Shadowed             Kind = book.Shadowed           // other Services serve addresses that these Services want
+	NotOffloaded         Kind = "not-offloaded"         // connections are not offloaded, contrary to nftables.offload
+	TooLarge             Kind = book.TooLarge           // these Services exceed the object limit
+	Shadowed             Kind = book.Shadowed           // other Services own addresses that these Services request
 	Parked               Kind = book.Parked             // the actors of these Services keep failing
-	Stuck                Kind = book.Stuck              // the actors of these Services hung and have been replaced
+	Stuck                Kind = book.Stuck              // the actors of these Services hung and were replaced
 )
 
-// guide lists the kinds in their order, whether their findings are about one domain each, what they
-// mean and what a person can do.
+// guide lists the kinds in their order, with their meaning and advice. ofDomain is set if each finding
+// of the kind is about one domain.
 var guide = []struct {
 	kind            Kind
 	ofDomain        bool
@@ -203,7 +203,7 @@ func Meaning(k Kind) string {
 	return ""
 }
 
-// Advice says what a person can do; empty for an unknown kind.
+// Advice returns what an operator can do; empty for an unknown kind.
 func Advice(k Kind) string {
 	if i := rank(k); i >= 0 {
 		return guide[i].advice
@@ -227,8 +227,8 @@ type Tally struct {
 	Count int
 }
 
-// Tallies counts what Report finds. It lists every kind, found or not, and those of domains once
-// per domain. So the list is always of the same length, and does not grow with the cluster.
+// Tallies counts the findings of Report. It lists every kind, found or not, and those of domains once
+// per domain, so the length of the list is constant and does not grow with the cluster.
 func (m *Monitor) Tallies() []Tally {
 	in := m.inputs()
 	type slot struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// actorMetrics count actors and what works for all of them.
+// actorMetrics are the metrics of actors, shadowed frontends and conntrack cleanups.
 type actorMetrics struct {
 	restarts, parks              prometheus.Counter
 	shadowed                     prometheus.Gauge
@@ -44,7 +44,7 @@ var (
 		"Services by algorithm, other than random; see sluice.dev/balancing.", []string{"algorithm"}, nil)
 )
 
-// collectActors collects what depends on the records of all Services.
+// collectActors collects the metrics that are sums over the records of all Services.
 func (m *Metrics) collectActors(to chan<- prometheus.Metric) {
 	t := m.config.Book.Totals()
 	send(to, actorsDesc, prometheus.GaugeValue, float64(t.Actors.Running), state.ActorRunning)
@@ -58,7 +58,7 @@ func (m *Metrics) collectActors(to chan<- prometheus.Metric) {
 	}
 }
 
-// Supervisor counts failures of actors and what follows.
+// Supervisor counts failures, restarts and parks of actors.
 func (m *Metrics) Supervisor(event supervisor.Event[service.Key]) {
 	if kind, _ := book.Failure(event.What); kind != "" {
 		m.actors.failures.WithLabelValues(kind).Inc()
@@ -73,10 +73,10 @@ func (m *Metrics) Supervisor(event supervisor.Event[service.Key]) {
 	}
 }
 
-// Actors counts nothing: the book has what happens in the directory.
+// Actors counts nothing: the book records these events.
 func (m *Metrics) Actors(actors.Event) {}
 
-// Source counts frontends that Services lose to each other.
+// Source counts shadowed frontends.
 func (m *Metrics) Source(e source.Shadowed) {
 	n := float64(len(e.Frontends))
 	if e.Over {
@@ -85,8 +85,8 @@ func (m *Metrics) Source(e source.Shadowed) {
 	m.actors.shadowed.Add(n)
 }
 
-// Conntrack counts one sweep of stale flows. As in kube-proxy, the duration of a failed sweep does not count. Flows that it
-// deleted before the failure count.
+// Conntrack counts one sweep of stale flows. As in kube-proxy, the duration of a failed sweep is not observed, but the
+// flows that it deleted before it failed count.
 func (m *Metrics) Conntrack(e cleaner.Swept) {
 	family := e.Family.String()
 	m.actors.flowsSeen.WithLabelValues(family).Add(float64(e.Flows))

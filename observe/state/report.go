@@ -18,11 +18,11 @@ type Finding struct {
 	About string `json:"about,omitempty"`
 	// Since is when it began, zero if unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Unhealthy means that this causes an answer of 503.
+	// Unhealthy means that /healthz responds with status 503 because of this finding.
 	Unhealthy bool `json:"unhealthy"`
-	// Problem says in one line what is wrong.
+	// Problem describes in one line what is wrong.
 	Problem string `json:"problem"`
-	// Meaning describes the kind, and Advice says what a person can do. A report has both for each known kind.
+	// Meaning describes the kind, and Advice what an operator can do. A report has both for each known kind.
 	Meaning string `json:"-"`
 	Advice  string `json:"advice"`
 	// Services are some of those affected, sorted by name, and More counts the others.
@@ -68,7 +68,7 @@ func OneLine(text string) string {
 	return service.Cut(strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " "), lineMax)
 }
 
-// OtherChain is a base chain of another program, or a table of iptables-legacy, of which only Text is known.
+// OtherChain is a base chain of another program, or a table or chain of iptables-legacy, which has no hook here.
 type OtherChain struct {
 	Table    string `json:"table"`
 	Name     string `json:"name,omitempty"`
@@ -78,11 +78,11 @@ type OtherChain struct {
 	Text string `json:"text"`
 }
 
-// Offload says whether established TCP connections to Services bypass netfilter.
+// Offload shows whether established TCP connections to Services bypass netfilter.
 type Offload struct {
-	// Devices is the number of devices between which they do.
+	// Devices is the number of devices between which connections are offloaded.
 	Devices int `json:"devices"`
-	// Problem says why they do not, or not on all devices, since a time.
+	// Problem is the reason why connections are not offloaded, or not on all devices; Since is when it began.
 	Problem string    `json:"problem,omitempty" terminal:"lines"`
 	Since   time.Time `json:"-"`
 }
@@ -103,8 +103,8 @@ type Conntrack struct {
 	Entries uint64 `json:"entries"`
 	// Limit is 0 without one.
 	Limit uint64 `json:"limit"`
-	// Dropped counts packets without an entry, and EarlyDropped entries deleted to make room, since the network
-	// namespace exists. LastDrop is when either last grew since the proxy started.
+	// Dropped counts packets that got no entry, and EarlyDropped entries that were deleted to make room, since the
+	// network namespace was created. LastDrop is when either last grew; zero if neither grew since the proxy started.
 	Dropped      uint64    `json:"dropped"`
 	EarlyDropped uint64    `json:"earlyDropped"`
 	LastDrop     time.Time `json:"lastDrop,omitzero"`
@@ -114,7 +114,7 @@ type Conntrack struct {
 type Resource struct {
 	// Name is the plural name, for example "endpointslices".
 	Name string `json:"name"`
-	// Heard is when the server last sent anything about it.
+	// Heard is when the API server last sent anything about it.
 	Heard time.Time `json:"heard,omitzero"`
 	// FailingSince is zero while requests succeed.
 	FailingSince time.Time `json:"failingSince,omitzero"`
@@ -138,10 +138,10 @@ type Actors struct {
 type Domain struct {
 	Name   string `json:"name"`
 	Family string `json:"family"`
-	// Auxiliary domains hold something besides the kernel's rules.
+	// Auxiliary domains have state other than the kernel's rules, for example listening sockets.
 	Auxiliary bool `json:"auxiliary,omitempty"`
-	// Open is false until the startup gate opened; starting first write, and Missing counts the Services that it waits
-	// for.
+	// Open is set once the startup gate is open and the first write may start. Missing counts the Services that the
+	// gate waits for.
 	Open    bool `json:"open"`
 	Missing int  `json:"missing,omitempty"`
 	// Applied, Pending, Shadowed and Held count Services by their state in this domain; see State. A Service with a
@@ -154,7 +154,7 @@ type Domain struct {
 	Queue int `json:"queue"`
 	// OldestPending is when the oldest change that is not applied began to wait.
 	OldestPending time.Time `json:"oldestPending,omitzero"`
-	// Objects are those wanted or known in the kernel, and Dirty those that differ.
+	// Objects counts the objects that are desired or known in the kernel, and Dirty those that differ.
 	Objects int `json:"objects"`
 	Dirty   int `json:"dirty"`
 	// Batches counts the batches that were written since the start, failed ones included.
@@ -162,7 +162,7 @@ type Domain struct {
 	LastWrite time.Time `json:"lastWrite,omitzero"`
 	// LastAudit is when the kernel state was last read and compared.
 	LastAudit time.Time `json:"lastAudit,omitzero"`
-	// Failures counts the writes that have failed since the last one that landed.
+	// Failures counts the failed writes since the last successful one.
 	Failures  int    `json:"failures"`
 	LastError string `json:"lastError,omitempty" terminal:"lines"`
 	// NodeAtFault is set while the kernel rejects rules that belong to no Service.
@@ -193,7 +193,7 @@ type Recent struct {
 	Counts      []int `json:"counts"`
 	// PerSecond is the rate in the last minute.
 	PerSecond float64 `json:"perSecond"`
-	// P50Micros and P99Micros are quantiles in microseconds, within a tenth; 0 without a duration.
+	// P50Micros and P99Micros are quantiles in microseconds, accurate within a tenth; 0 without a duration.
 	P50Micros int64 `json:"p50Micros"`
 	P99Micros int64 `json:"p99Micros"`
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package state has the types for the state of Services and of the proxy. The book, health and the parts of the daemon
-// fill them. The answers of the socket, the page and /metrics/services show them; what has a name in JSON is in answers
-// as it is.
+// fill them. The responses of the socket, the web UI and /metrics/services show them. Fields with a JSON name are part
+// of responses without conversion.
 package state
 
 import (
@@ -13,22 +13,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// State says how a Service, or its share of a domain, stands.
+// State is the state of a Service, overall or in one domain.
 type State string
 
 // The states, the gravest last.
 const (
 	Applied    State = "applied"              // the kernel has the newest rules
-	TooLarge   State = "applied (too large)"  // and some frontends are left out: the Service needs too many objects
-	Pending    State = "pending"              // the newest rules are on the way
-	Shadowed   State = "shadowed"             // another Service has some of its addresses
-	Held       State = "held"                 // for the reason that follows in brackets, if it is known
-	Rejected   State = "held (rejected)"      // the kernel rejects the newest rules; the previous ones stay
-	NotLanding State = "held (does not land)" // writes of the newest rules fail without a rejection; the previous ones stay
-	Failing    State = "held (actor failing)" // the actor has failed; the rules stay as they are
+	TooLarge   State = "applied (too large)"  // some frontends are left out: the Service needs too many objects
+	Pending    State = "pending"              // the newest rules are not written yet
+	Shadowed   State = "shadowed"             // another Service owns some of its addresses
+	Held       State = "held"                 // the previous rules remain; the states below add the reason
+	Rejected   State = "held (rejected)"      // the kernel rejects the newest rules
+	NotLanding State = "held (does not land)" // writes of the newest rules fail without a rejection
+	Failing    State = "held (actor failing)" // the actor of the Service failed
 )
 
-// Graver reports whether a state is worse than another one; the empty state is the best.
+// Graver reports whether a state is worse than another one. The empty state ranks with Applied.
 func (s State) Graver(than State) bool { return ranks[s] > ranks[than] }
 
 var ranks = map[State]int{
@@ -41,14 +41,14 @@ func (s State) Class() State {
 	return State(class)
 }
 
-// Counts has numbers of Services by the class of their state. Status, page, metrics and /healthz?verbose show them.
+// Counts has numbers of Services by the class of their state. Status, web UI, metrics and /healthz?verbose show them.
 type Counts struct {
 	Applied  int `json:"applied"`
 	Pending  int `json:"pending"`
 	Shadowed int `json:"shadowed"`
 	Held     int `json:"held"`
-	// WithoutEndpoints are some of these: those that new connections to them reach no endpoint. It is not known of pending
-	// ones.
+	// WithoutEndpoints counts those of these Services to which new connections reach no endpoint. It omits pending ones,
+	// whose endpoints are not known.
 	WithoutEndpoints int `json:"withoutEndpoints"`
 }
 
@@ -77,18 +77,18 @@ func (c *Counts) String() string {
 
 // Record is the state of one Service, and its history since its actor began.
 type Record struct {
-	// Endpoints may get new connections, summed over ports and families, as last applied; Local
-	// are those of them on this node. Draining ones keep the connections that they have.
+	// Endpoints counts the endpoints that may get new connections, over all ports and families, as last
+	// applied, and Local those on this node. Draining counts endpoints that only keep their connections.
 	Endpoints int `json:"endpoints"`
 	Local     int `json:"localEndpoints"`
 	Draining  int `json:"drainingEndpoints,omitempty"`
 	// State is the gravest over all domains.
 	State State `json:"state"`
-	// Changes counts the revisions that came into force, over all families.
+	// Changes counts the applied revisions, over all families.
 	Changes    int       `json:"changes"`
 	LastChange time.Time `json:"lastChange,omitzero"`
 	// LastMicros and LongestMicros are how long changes took from their receipt until they were
-	// applied; nil before the first that was measured.
+	// applied; nil before the first measurement.
 	LastMicros    *int64 `json:"lastMicros,omitempty"`
 	LongestMicros *int64 `json:"longestMicros,omitempty"`
 	// Restarts counts how often the Service's actor was started again after a failure.
@@ -96,27 +96,27 @@ type Record struct {
 
 	Key   service.Key `json:"-"`
 	Actor Actor       `json:"-"`
-	// Revision is the newest applied.
+	// Revision is the newest applied one.
 	Revision service.Revision `json:"-"`
 	// CauseLastMicros and CauseLongestMicros count from the cause in the cluster, by its clock.
 	CauseLastMicros, CauseLongestMicros *int64                             `json:"-"`
 	Families                            service.PerFamily[FamilyEndpoints] `json:"-"`
 	// FlowsDeleted counts the stale conntrack entries that were deleted.
 	FlowsDeleted int `json:"-"`
-	// Quarantines has one for each domain that holds the Service back.
+	// Quarantines has an entry for each domain in which the Service is quarantined.
 	Quarantines []Quarantine `json:"-"`
-	// Shadowed says that other Services have addresses and ports that this one wants.
+	// Shadowed is set if other Services own addresses and ports that this one requests.
 	Shadowed bool `json:"-"`
 }
 
 // FamilyEndpoints are the endpoints of a Service in one family: addresses and ports, summed over its
 // service ports.
 type FamilyEndpoints struct {
-	// Served says that the Service has ports in this family.
+	// Served is set if the Service has ports in this family.
 	Served bool
-	// Local and Remote ones may get new connections: ready ones, or, if none is, those that still serve while they
-	// terminate. Established ones keep their UDP flows, and Draining ones their connections. Each Service of a node has
-	// these fields in memory, so they are small.
+	// Local and Remote count endpoints that may get new connections: ready ones, or, if none is, those that still serve
+	// while they terminate. Established counts endpoints that only keep UDP flows, and Draining those that only keep
+	// connections. The fields are small because each Service of a node has them in memory.
 	Local, Remote, Established, Draining uint32
 }
 
@@ -125,11 +125,11 @@ type Quarantine struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Revision  string `json:"revision"`
-	// Reason has the kernel's words. It begins with "does not land" if writes fail without a
-	// rejection.
+	// Reason is the kernel's error message. It begins with "does not land" if writes fail
+	// without a rejection.
 	Reason string    `json:"reason" terminal:"lines"`
 	Since  time.Time `json:"since"`
-	// Domain is the one that rejects them, and Class the class of the reason.
+	// Domain is the domain that rejects the rules, and Class the class of the reason.
 	Domain string `json:"-"`
 	Class  string `json:"-"`
 }
@@ -161,7 +161,8 @@ type Actor struct {
 	LastFailure string    `json:"lastFailure,omitempty" terminal:"lines"`
 	FailedAt    time.Time `json:"failedAt,omitzero"`
 	ParkedUntil time.Time `json:"parkedUntil,omitzero"`
-	// TooLarge describes the excess of a Service above the limit, and what is left out.
+	// TooLarge is the number of objects that the Service needs, the limit, and the number of frontends that are left
+	// out; empty if the Service is within the limit.
 	TooLarge string `json:"tooLarge,omitempty" terminal:"lines"`
 }
 
@@ -172,15 +173,15 @@ const TimelineMax = 20
 type Change struct {
 	Domain   string `json:"domain"`
 	Revision string `json:"revision"`
-	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor), "drain" or "observed".
+	// Causes name what changed: "service", "endpoints", "node", "start" (of the actor), "drain" or "observed".
 	Causes []string `json:"causes"`
 	// Outcome is Applied or Held.
 	Outcome State `json:"outcome"`
-	// Received is when the source delivered the oldest cause. For a cause that comes from no source
-	// it is when the actor saw it.
+	// Received is when the source delivered the oldest cause. If the cause does not come from a source,
+	// it is when the actor saw the cause.
 	Received time.Time `json:"received"`
-	// The other moments are in microseconds after Received. TriggerMicros is negative: the cause
-	// was in the cluster before. Zero means unknown.
+	// The other times are in microseconds after Received. TriggerMicros is negative, because the cause
+	// in the cluster came before. Zero means unknown.
 	TriggerMicros  int64 `json:"triggerMicros,omitempty"`
 	SeenMicros     int64 `json:"seenMicros"`
 	RenderedMicros int64 `json:"renderedMicros"`
@@ -188,6 +189,6 @@ type Change struct {
 	DoneMicros     int64 `json:"doneMicros"`
 	// Batch is the number of the domain's batch; 0 if nothing had to be written.
 	Batch uint64 `json:"batch,omitempty"`
-	// Endpoints may get new connections after this change, in the family of the domain.
+	// Endpoints counts the endpoints that may get new connections after this change, in the domain's family.
 	Endpoints int `json:"endpoints"`
 }

@@ -18,8 +18,8 @@ type place struct {
 	frontend service.Frontend
 }
 
-// frontendOwners returns which Service has each frontend: ClusterIPs and node ports before load balancer
-// IPs, these before external IPs; then the older Service, then the smaller key.
+// frontendOwners returns which Service owns each frontend: ClusterIPs and node ports precede load balancer IPs, and
+// these precede external IPs; then the older Service wins, then the smaller key.
 func (p *picture) frontendOwners() map[place]int {
 	if p.last.owners != nil && maps.Equal(p.last.specs, p.specs) {
 		return p.last.owners
@@ -45,7 +45,7 @@ func (p *picture) frontendOwners() map[place]int {
 	return owners
 }
 
-// admitted returns the spec of a Service with what others have.
+// admitted returns the spec of a Service, in which frontends of other Services are denied.
 func (p *picture) admitted(n int, owners map[place]int) *service.Spec {
 	return p.made.deny(p.specs[n], func(at place) (service.Key, bool) {
 		owner, taken := owners[at]
@@ -53,14 +53,13 @@ func (p *picture) admitted(n int, owners map[place]int) *service.Spec {
 	})
 }
 
-// admittedSpecs makes each spec once for each list of what it is denied, so that equal states have
-// the same one.
+// admittedSpecs makes each spec once for each list of denied frontends, so that equal states have the same pointer.
 type admittedSpecs struct {
 	mu   sync.Mutex
 	made map[string]*service.Spec
 }
 
-// deny returns the spec without the frontends that others have.
+// deny returns the spec in which the frontends of other Services are denied.
 func (m *admittedSpecs) deny(spec *service.Spec, by func(place) (service.Key, bool)) *service.Spec {
 	var denied service.PerFamily[[]service.Denial]
 	spec.Claims(func(family service.Family, f service.Frontend, _ service.FrontendKind) {
@@ -93,8 +92,8 @@ func (m *admittedSpecs) deny(spec *service.Spec, by func(place) (service.Key, bo
 	return m.made[id]
 }
 
-// contest takes from Services what others have. Two want one frontend only if one of them is held back,
-// and has not given up what it has lost: then it loses that.
+// contest denies Services the frontends that another Service gets. Two Services request one frontend only if one of
+// them is held back, and its applied rules still have a frontend that it lost: then contest denies it the frontend.
 func (w *world) contest(family service.Family, all []served) []served {
 	owners := w.cluster.frontendOwners()
 	best := map[service.Frontend]int{}
@@ -120,7 +119,7 @@ func (w *world) contest(family service.Family, all []served) []served {
 	return out
 }
 
-// beats reports whether Service n gets a frontend that m wants as well.
+// beats reports whether Service n gets a frontend that Service m also requests.
 func (w *world) beats(family service.Family, owners map[place]int, f service.Frontend, n, m int) bool {
 	if owner, taken := owners[place{family, f}]; taken && (owner == n || owner == m) {
 		return owner == n

@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// A Service's defect is in the number of its first port: whatever is rendered for it has an
-// element with that port in its key, and nothing else has.
+// The number of a Service's first port determines its defect: the rules of this Service have an element with the port
+// in its key, and no other rules have one.
 const (
 	rejectedPorts = 20000
 	brokenPorts   = 21000
@@ -33,8 +33,7 @@ const (
 	defectsEnd    = 24000
 )
 
-// defects knows which defects are repaired. Kernels and renderers ask it; it is safe for
-// that.
+// defects records which defects are repaired. It is safe for concurrent use by kernels and renderers.
 type defects struct {
 	mu       sync.Mutex
 	repaired map[uint16]bool
@@ -55,16 +54,15 @@ func (d *defects) between(port, from, to uint16) bool {
 	return port >= from && port < to && !d.repaired[port]
 }
 
-// rejected reports whether the kernel takes no transaction with a Service of this port, and
-// stalled whether it does so without a rejection. Broken reports whether rendering it panics.
+// rejected reports whether every transaction with a Service of this port fails, and stalled whether it fails without a
+// rejection. broken reports whether rendering the Service panics.
 func (d *defects) rejected(port uint16) bool {
 	return d.between(port, rejectedPorts, brokenPorts) || d.stalled(port)
 }
 func (d *defects) stalled(port uint16) bool { return d.between(port, stalledPorts, defectsEnd) }
 func (d *defects) broken(port uint16) bool  { return d.between(port, brokenPorts, stalledPorts) }
 
-// frontendSets are those whose keys are frontends. Every Service has an element for each
-// of its ports in one of them.
+// frontendSets are the sets with frontends as keys. Every Service has an element for each of its ports in one of them.
 var frontendSets = []string{
 	nftrender.SetName("frontends"), nftrender.SetName("no-endpoints"), nftrender.SetName("no-local-endpoints"),
 	nftrender.SetName("passed"),
@@ -84,8 +82,8 @@ func portOf(element nftmodel.Name) uint16 {
 // rejects reports whether the kernel rejects an element.
 func (d *defects) rejects(element nftmodel.Name) bool { return d.rejected(portOf(element)) }
 
-// stalls returns the error of a rejected transaction that touches these parts, if a stalled Service
-// is among them: the kernel lacks memory, or its answer is lost.
+// stalls returns the error of a rejected transaction that touches these parts, if one of them belongs to a stalled
+// Service: the kernel lacks memory, or its answer is lost.
 func (d *defects) stalls(touched map[nftmodel.Name]bool) error {
 	for element := range touched {
 		if port := portOf(element); d.stalled(port) {
@@ -95,7 +93,7 @@ func (d *defects) stalls(touched map[nftmodel.Name]bool) error {
 	return nil
 }
 
-// hangs returns how long a transaction hangs that touches these parts, before it fails.
+// hangs returns how long a transaction that touches these parts hangs before it fails.
 func (d *defects) hangs(touched map[nftmodel.Name]bool) (longest time.Duration) {
 	for element := range touched {
 		if port := portOf(element); port >= hungPorts && d.stalled(port) {
@@ -117,14 +115,14 @@ func (d *defects) breaks(view *service.View) bool {
 	return false
 }
 
-// holdBack reports whether a Service, as it is now, cannot get its rules for a family into
-// the kernel, so that the last ones that could stay.
+// holdBack reports whether the current rules of a Service cannot be applied for a family, so that its last applied
+// rules stay.
 func (d *defects) holdBack(spec *service.Spec, family service.Family) bool {
 	if spec == nil {
 		return false
 	}
 	for i := range spec.Ports {
-		// A failed rendering keeps everything back, a rejected one only what has rules.
+		// A failed rendering holds back both families, a rejection only those in which the Service has rules.
 		if d.broken(spec.Ports[i].Port) || (d.rejected(spec.Ports[i].Port) && spec.ClusterIPs[family].IsValid()) {
 			return true
 		}
@@ -132,7 +130,7 @@ func (d *defects) holdBack(spec *service.Spec, family service.Family) bool {
 	return false
 }
 
-// requestFault is what goes wrong with transactions, or with questions, a number of times.
+// requestFault is a fault that strikes transactions, or queries if ask is set, a number of times.
 type requestFault struct {
 	ask bool
 	// skip is how many requests are served first, so that faults also strike between the
@@ -146,7 +144,7 @@ type requestFault struct {
 	err   error
 	// rejected is the error number with which the kernel rejects a whole transaction.
 	rejected *wire.Rejection
-	// disturb lets another program commit before the question is answered.
+	// disturb lets another program commit before the query is answered.
 	disturb bool
 }
 
@@ -209,7 +207,7 @@ func (f *requestFaults) forget() {
 // errLost is the error of a transaction whose answer was lost.
 var errLost = errors.New("the kernel's answer was lost")
 
-// failureOf is requests that fail, times times.
+// failureOf returns a fault that lets requests fail, times times.
 func failureOf(variant uint64, times int) requestFault {
 	d := newRandom(variant, 0)
 	if d.percent(20) {
@@ -238,7 +236,7 @@ func failureOf(variant uint64, times int) requestFault {
 	return f
 }
 
-// slownessOf is requests that are slow; one beyond the writer's timeout happens once.
+// slownessOf returns a fault that delays requests. A delay beyond the writer's timeout strikes once.
 func slownessOf(variant uint64, times int) requestFault {
 	d := newRandom(variant, 0)
 	f := requestFault{
@@ -256,7 +254,7 @@ type actorFaults struct {
 	mu     sync.Mutex
 	panics map[service.Key]int
 	hangs  map[service.Key]int
-	// hanging counts those that hang now, given up or not.
+	// hanging counts the actors that hang now, replaced by their supervisor or not.
 	hanging map[service.Key]int
 	// resumed is closed to let those that hang continue.
 	resumed chan struct{}
@@ -280,7 +278,7 @@ func (f *actorFaults) add(e event) {
 	}
 }
 
-// pending reports whether something goes wrong with an actor, or will.
+// pending reports whether an actor fails or hangs, or will.
 func (f *actorFaults) pending(n int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -320,7 +318,7 @@ func (f *actorFaults) intercept(_ context.Context, key service.Key, message acto
 	}
 }
 
-// renderer counts, and fails for Services that are broken.
+// renderer counts renderings, and panics for broken Services.
 type renderer struct {
 	dataplane.Renderer
 	defects  *defects
@@ -347,7 +345,7 @@ type checkedWriter struct {
 	dataplane.Writer
 	stack *stack
 	busy  atomic.Int32
-	// report is told what is wrong.
+	// report receives errors in the use of the writer.
 	report func(error)
 }
 

@@ -21,12 +21,12 @@ import (
 // tally counts what happened, by kind.
 type tally map[string]int
 
-// monitor listens to everything that happens, and objects to what must not.
+// monitor listens to all events, and records an error for each event that must not happen.
 type monitor struct {
-	// log, when set, is told every event.
+	// log, when set, receives every event.
 	log func(string)
 
-	// misquarantined, when set, returns what is wrong with the quarantine of a Service.
+	// misquarantined, when set, returns an error if a Service was quarantined without cause.
 	misquarantined func(aggregator.Quarantined) error
 
 	mu      sync.Mutex
@@ -49,35 +49,35 @@ func (m *monitor) object(err error) {
 	m.errs = append(m.errs, err)
 }
 
-// objections returns what was wrong so far.
+// objections returns the errors recorded so far.
 func (m *monitor) objections() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return errors.Join(m.errs...)
 }
 
-// restarted notes that another process has taken over: it counts from one again.
+// restarted notes that another process took over, whose revisions start from one again.
 func (m *monitor) restarted() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.settled)
 }
 
-// setEar lets aggregators be heard; nil ends that.
+// setEar sets a function that receives the events of aggregators; nil for none.
 func (m *monitor) setEar(hear func(aggregator.Event)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ear = hear
 }
 
-// count adds to what was seen.
+// count counts one event of a kind.
 func (m *monitor) count(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen[what]++
 }
 
-// tally returns a copy of what was seen so far.
+// tally returns a copy of the counts so far.
 func (m *monitor) tally() tally {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +126,7 @@ func (m *monitor) Aggregator(e aggregator.Event) {
 	}
 }
 
-// settle objects to an ack for a revision that was settled by a newer one.
+// settle notes an ack, and objects if a newer revision already got one.
 func (m *monitor) settle(result, domain string, key service.Key, revision service.Revision) {
 	if m.settled[domain] == nil {
 		m.settled[domain] = map[service.Key]service.Revision{}

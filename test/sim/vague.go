@@ -16,23 +16,23 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// A process that ends without a check leaves a Service between two states. The next one
-// finishes that, unless the Service is held back: then what the kernel has of it stays, and
-// only its parts are known. Each must be one that some announced state wants. What others
-// have does not depend on that, and must be exact.
+// If a process ends without a check, a Service may be between two states in the kernel. The next process completes the
+// change, unless the Service is held back: then its parts in the kernel stay as they are, and the Service is vague.
+// Each of these parts must belong to some announced state. The parts of other Services do not depend on this, and must
+// be exact.
 
-// isVague reports whether only the parts of a Service are known.
+// isVague reports whether a Service is vague: its parts may belong to several states.
 func (w *world) isVague(n int, family service.Family) bool {
 	return w.vague[n] && w.cluster.heldBack(n, family)
 }
 
-// vagueNumbers returns those of which only the parts are known.
+// vagueNumbers returns the numbers of the vague Services.
 func (w *world) vagueNumbers(family service.Family) []int {
 	return slices.DeleteFunc(w.cluster.numbers(), func(n int) bool { return !w.isVague(n, family) })
 }
 
-// vagueIsDamaged reports whether another program's change may await its repair although all
-// seems settled: a part of a vague Service may be missing, or be as any release has written it.
+// vagueIsDamaged reports whether a change by another program may await its repair although all seems settled: a part of
+// a vague Service may be missing, or have the form of any release.
 func (w *world) vagueIsDamaged() bool {
 	for family, s := range w.stacks {
 		for name := range s.guard.damaged() {
@@ -44,21 +44,21 @@ func (w *world) vagueIsDamaged() bool {
 	return false
 }
 
-// contents is what the proxy's table may be. Of present, the first is without what is vague or
-// inherited; what all of them have has to be there. Each part has to be in one of them, or in one of
-// past: what a vague Service had, with the facts of its time, in the form of another release.
-// A part of a vague Service that was damaged when a process ended may also be in left, as
-// another program has left it: the next process has not known what was there before.
+// contents describes the valid contents of the proxy's table. The first of present lacks vague and inherited parts. A
+// part that all of present contain must exist. Each part of the table must be in one of present, or in one of past: a
+// previous state of a vague Service, with the facts of its time, in the form of either release. A part of a vague
+// Service that was damaged when a process ended may also be in left, as another program left it: the next process
+// cannot know its content before the damage.
 type contents struct {
 	present []func() items
 	past    func(name nftmodel.Name, fits func(items) bool) bool
-	// healthy has what is wanted without what is held back.
+	// healthy is the expected table without Services that are held back.
 	healthy func() items
 	left    items
-	// kept has what Services that are held back keep of frontends that they have lost: chains to which
-	// nothing leads any more, for example. It may be there.
+	// kept contains parts that Services which are held back may keep after they lost a frontend, for example chains to
+	// which no rule or element leads.
 	kept []func() items
-	// announced reports whether the Service in a part's name has wanted it so since the last check.
+	// announced reports whether a state since the last check, of the Service in a part's name, contains this part.
 	announced func(nftmodel.Item) bool
 }
 
@@ -74,8 +74,8 @@ func (c contents) allows(name nftmodel.Name, body string) bool {
 	return slices.ContainsFunc(c.present, among) || slices.ContainsFunc(c.kept, among) || c.past(name, fits)
 }
 
-// leaves reports whether a part is as it was left when a process ended. What bears no name
-// may then be of any vague Service.
+// leaves reports whether a part is as it was left when a process ended. A part without a Service's name may then belong
+// to any vague Service.
 func (c contents) leaves(item nftmodel.Item) bool {
 	body, ok := c.left[item.Name]
 	return ok && body == item.Body
@@ -86,8 +86,8 @@ func (c contents) needs(name nftmodel.Name) bool {
 	return !slices.ContainsFunc(c.present, func(want func() items) bool { _, ok := want()[name]; return !ok })
 }
 
-// allowed returns what the proxy's table may be with all of these and, of the vague ones,
-// nothing or parts of what was announced. It computes what is asked for.
+// allowed returns the valid contents of the proxy's table with all certain Services and, of the vague ones, nothing or
+// parts of announced states. Tables are computed when they are first used.
 func (w *world) allowed(family service.Family, certain []served) (c contents) {
 	lazily := func(all []served, as form) func() items {
 		return sync.OnceValue(func() items {
@@ -125,7 +125,7 @@ func (w *world) allowed(family service.Family, certain []served) (c contents) {
 			}
 		}
 	}
-	// Of a rejected state, the transactions of a divided write have landed that were not rejected.
+	// A divided write of a rejected state may have applied those of its transactions that were not rejected.
 	for _, n := range w.vagueNumbers(family) {
 		for _, s := range w.cluster.rejected[family][n] {
 			all = append(all, serve(n, s))
@@ -136,7 +136,7 @@ func (w *world) allowed(family service.Family, certain []served) (c contents) {
 	return c
 }
 
-// announced reports whether the Service in a part's name has wanted it so since the last check.
+// announced reports whether a state since the last check, of the Service in a part's name, contains this part.
 func (w *world) announced(family service.Family, item nftmodel.Item) bool {
 	for _, n := range w.cluster.numbers() {
 		if !strings.Contains(item.Chain+item.Set, "-"+keyOf(n).String()+"/") {
@@ -156,8 +156,8 @@ func (w *world) announced(family service.Family, item nftmodel.Item) bool {
 	return false
 }
 
-// onlyBegun reports whether a part is a chain of a vague Service that has no rules yet and that chains lead to, and no
-// element: of a divided write, what makes the chains has landed before the process ended, and no packet comes there.
+// onlyBegun reports whether a part is a chain of a vague Service without rules, to which chains lead, but no element:
+// the process ended when a divided write had only created the chains. No packet reaches this chain.
 func (s *stack) onlyBegun(item nftmodel.Item, want contents) bool {
 	if !isChain(item) || item.Body != "" || !want.past(item.Name, func(past items) bool { _, is := past[item.Name]; return is }) {
 		return false
@@ -166,19 +166,19 @@ func (s *stack) onlyBegun(item nftmodel.Item, want contents) bool {
 	return len(from) > 0 && !slices.ContainsFunc(from, isElement)
 }
 
-// ofHealthy reports whether a part is wanted also without what is held back.
+// ofHealthy reports whether a part is expected even without the Services that are held back.
 func (c contents) ofHealthy(name nftmodel.Name) bool {
 	_, ok := c.healthy()[name]
 	return ok
 }
 
-// notHeldBack returns those of which nothing is held back.
+// notHeldBack returns the Services that are not held back.
 func (w *world) notHeldBack(family service.Family, all []served) []served {
 	return slices.DeleteFunc(slices.Clone(all), func(s served) bool { return w.cluster.heldBack(s.n, family) })
 }
 
-// anyPast returns a function that reports whether the items of one of these states fit. It begins with those
-// that are likely to have the item, the newest first.
+// anyPast returns a function that reports whether the items of one of these states fit. It begins with the states that
+// are likely to have the item, the newest first.
 func (w *world) anyPast(family service.Family, all []served) func(nftmodel.Name, func(items) bool) bool {
 	return func(name nftmodel.Name, fits func(items) bool) bool {
 		for _, likely := range []bool{true, false} {
@@ -209,8 +209,8 @@ func (s served) mayHave(family service.Family, key string) (may bool) {
 	return may
 }
 
-// pastItems yields what a kernel has that only this state was written to, with the facts of any time, the
-// newest first, which shared chains have had, and in either release's form.
+// pastItems yields the items of a kernel with only this state, for the facts of each time, the newest first, because
+// shared chains may be as of any time, and in the form of either release.
 func (w *world) pastItems(family service.Family, s served) iter.Seq[items] {
 	return func(yield func(items) bool) {
 		seen := map[uint64]bool{}
@@ -233,8 +233,8 @@ func (w *world) pastItems(family service.Family, s served) iter.Seq[items] {
 	}
 }
 
-// concernsVague reports whether a packet goes to where a vague Service answers, or did. On which
-// addresses its node ports answer is decided by the node's own rules, which are those of today.
+// concernsVague reports whether a vague Service answers at a packet's destination, or did. The current rules of the
+// node decide on which addresses its node ports answer.
 func (w *world) concernsVague(family service.Family, p nftmodel.Packet) bool {
 	facts := w.cluster.facts()
 	for _, n := range w.vagueNumbers(family) {
@@ -248,8 +248,8 @@ func (w *world) concernsVague(family service.Family, p nftmodel.Packet) bool {
 	return false
 }
 
-// compare returns an error that names every part of the tables in which the kernel is not
-// what is expected, and everything of other programs that was changed.
+// compare returns an error that names every wrong, unexpected or missing part of the proxy's table, and every part of
+// other programs that was changed.
 func (s *stack) compare(want contents) error {
 	var errs []error
 	wrong := func(name nftmodel.Name, format string, args ...any) {

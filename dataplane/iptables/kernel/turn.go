@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// turns chooses what each write does of batches that may be divided, so that others wait for a part of a large Service
-// only. A Service is tied if frontends of it come, leave or change: its changes belong together with those of the chains
-// that are composed of several Services' frontends. All tied changes of a batch are one write. Before it, the chains that
-// large Services add are written in turns, since nothing leads to them yet. A Service that is not tied changes its
-// endpoints only, and each chain by itself is right.
+// turns chooses which of the planned changes each write makes, so that other Services wait only for a part of a large
+// one. A Service is tied if some of its frontends are added, removed or changed: its changes must land together with
+// those of the composed chains, which contain frontends of several Services. One write makes all tied changes. Earlier
+// writes add the new chains of large tied Services in turns, because no rule jumps to them yet. A Service that is not
+// tied changes only its endpoints, so its chains may change one by one.
 type turns struct {
 	// most is the size of a turn; 0 means that nothing is divided.
 	most int
@@ -25,8 +25,8 @@ type turns struct {
 // new, and 100 ms if they replace others.
 const TurnSize = 1500
 
-// choose returns the changes of one write. It leaves none if the node's own chains change, which serve all, or if the state
-// of an object is unsure.
+// choose returns the changes of one write; the others are left for later ones. It leaves none if the node's own chains
+// change, which serve all Services, or if the state of an object is unsure.
 func (t *turns) choose(changes []dataplane.Change) (now []dataplane.Change) {
 	if t.most <= 0 {
 		return changes
@@ -69,14 +69,14 @@ func (t *turns) choose(changes []dataplane.Change) (now []dataplane.Change) {
 	return now
 }
 
-// turn is what one turn does of a large Service: the chosen chains, or the whole Service.
+// turn is the part of a large Service that one write makes: the chosen chains, or the whole Service.
 type turn struct {
 	chosen map[dataplane.ID]bool
 	whole  bool
 }
 
-// inTurn chooses chains of a Service, up to a size: new ones, each after those that it leads to, and then, unless the
-// Service is tied, those with other content.
+// inTurn chooses chains of a Service, up to a size: new chains, each after the chains that it jumps to, and then,
+// unless the Service is tied, chains with changed content.
 func inTurn(changes []dataplane.Change, key service.Key, tied bool, most int) turn {
 	var own []dataplane.Change
 	for i := range changes {
@@ -104,8 +104,8 @@ func inTurn(changes []dataplane.Change, key service.Key, tied bool, most int) tu
 // line is a rule of a composed chain.
 type line struct{ table, text string }
 
-// tiedServices returns the Services with frontends that come, leave or change. One that moves to another chain with the
-// same rule is not among them. It reports false if it cannot know them.
+// tiedServices returns the Services with added, removed or changed frontends. A rule that only moves to another
+// composed chain does not count. known is false if an object is unsure, or if it is the node's and not composed.
 func tiedServices(changes []dataplane.Change) (tied map[service.Key]bool, known bool) {
 	before, after := map[line]service.Key{}, map[line]service.Key{}
 	for i := range changes {
@@ -127,7 +127,7 @@ func tiedServices(changes []dataplane.Change) (tied map[service.Key]bool, known 
 	return tied, true
 }
 
-// collect adds the lines of a composed chain, with their Services. It reports false for any other object.
+// collect adds the lines of a composed chain, with their Services. It returns false for any other object.
 func collect(o *dataplane.Object, owners map[line]service.Key) (composed bool) {
 	if o == nil {
 		return true

@@ -24,7 +24,7 @@ import (
 // example a masquerade rule made with nft. They still print and change single chains. So this file reads such a table
 // by chain: the proxy's chains, and the hooks in built-in chains.
 
-// errUnprintable means that the programs print nothing of a table, because another program uses it with nft.
+// errUnprintable means that iptables-save cannot print a table, because another program added rules to it with nft.
 var errUnprintable = errors.New("iptables cannot print the table, because it contains rules made with nft")
 
 // isUnprintable reports whether iptables-save printed a remark instead of a table.
@@ -32,8 +32,8 @@ func isUnprintable(table render.Table, printed []byte) bool {
 	return bytes.Contains(printed, []byte("Table `"+string(table)+"' is incompatible"))
 }
 
-// unprintableRule stands for the rules of a chain of the proxy that iptables cannot print. It matches no rule of
-// the proxy, so an audit repairs the chain. It has no effect if it is written.
+// unprintableRule stands for the rules of a chain of the proxy that iptables cannot print. It differs from every rule
+// of the proxy, so an audit repairs the chain. If it is written, it has no effect.
 const unprintableRule = `-m comment --comment "rules that iptables cannot print"`
 
 // chainLister is an optional interface of a tool that reads single chains of a table.
@@ -48,8 +48,8 @@ type chainLister interface {
 	HasHook(ctx context.Context, table render.Table, chain string, rule []string) (bool, error)
 }
 
-// readChains reads what concerns an Ownership from a table that iptables cannot print as a whole. Of foreign chains it
-// reads only the jumps to owned chains.
+// readChains reads the chains and hooks of an Ownership from a table that iptables cannot print as a whole. Of foreign
+// chains it reads only the jumps to owned chains.
 func readChains(ctx context.Context, tool chainLister, table render.Table, of Ownership) (*saved, error) {
 	names, err := tool.Chains(ctx, table)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *saved) addJumps(ctx context.Context, tool chainLister, of Ownership) er
 	return nil
 }
 
-// hooksOf returns the hooks that a built-in chain contains whose rules cannot be printed.
+// hooksOf returns the hooks in a built-in chain whose rules iptables cannot print.
 func hooksOf(
 	ctx context.Context, tool chainLister, table render.Table, chain string, of Ownership,
 ) (found []string, err error) {
@@ -136,14 +136,14 @@ func parseList(table render.Table, printed []byte) (*saved, error) {
 // unprintableChain matches the message of a program that cannot print a chain, or that does not find it.
 var unprintableChain = regexp.MustCompile("chain `([^']+)' in table `[^']+' is incompatible")
 
-// List prints chains with one process, and one more for each that cannot be printed.
+// List prints chains with one process, plus one process for each chain that cannot be printed.
 func (e *Exec) List(
 	ctx context.Context, table render.Table, chains []string,
 ) (printed []byte, unprintable []string, err error) {
 	return e.list(ctx, table, chains, "\n-S ")
 }
 
-// listCounters prints the chains of a table in which rules count, with counters.
+// listCounters prints, with counters, the chains of a table whose counters are used; see render.CountedIn.
 func (e *Exec) listCounters(ctx context.Context, table render.Table) ([]byte, error) {
 	names, err := e.Chains(ctx, table)
 	if err != nil {
@@ -242,7 +242,7 @@ func (e *Exec) legible(ctx context.Context, table render.Table) (string, error) 
 	return text.String(), nil
 }
 
-// builtIn has the type and the hook of the built-in chains of nat and filter, as the programs make them.
+// builtIn has the type, priorities and hooks with which iptables creates the built-in chains of nat and filter.
 var builtIn = map[render.Table]struct {
 	kind       string
 	priorities map[string]int32
@@ -254,8 +254,8 @@ var builtIn = map[render.Table]struct {
 		map[string]uint32{"INPUT": unix.NF_INET_LOCAL_IN, "FORWARD": unix.NF_INET_FORWARD, "OUTPUT": unix.NF_INET_LOCAL_OUT}},
 }
 
-// occupied returns an error if another program made a chain in which this mode has hooks, but not as iptables makes it: the
-// programs cannot write to that.
+// occupied returns an error if another program created a built-in chain that needs hooks, but not as iptables creates
+// it: iptables cannot write to such a chain.
 func (e *Exec) occupied(ctx context.Context) (err error) {
 	begin := func() { err = nil }
 	failed := e.dump(ctx, unix.NFT_MSG_GETCHAIN, nil, begin, func(attrs []byte) {
@@ -275,7 +275,7 @@ func (e *Exec) occupied(ctx context.Context) (err error) {
 	return cmp.Or(failed, err)
 }
 
-// dump calls each with what the kernel lists of nf_tables in this family. It calls begin before each attempt.
+// dump calls each with the attributes of every nf_tables object that it lists. It calls begin before each attempt.
 func (e *Exec) dump(ctx context.Context, kind uint16, of []byte, begin func(), each func(attrs []byte)) error {
 	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER, ReceiveBytes: 1 << 20})
 	if err != nil {
@@ -295,5 +295,5 @@ func (e *Exec) dump(ctx context.Context, kind uint16, of []byte, begin func(), e
 	})
 }
 
-// dumpsMax bounds the attempts to list what changes meanwhile.
+// dumpsMax limits the attempts to list objects that change during the dump.
 const dumpsMax = 200

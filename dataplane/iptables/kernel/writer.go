@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel writes what package render returns with iptables-restore, in the legacy and in the nft
-// variant of the tools, and reads it back. It owns the chains and hooks of an [Ownership] in one family's
+// Package kernel writes the objects of package render with iptables-restore, in the legacy or the nft
+// variant of the tools, and reads them back. It owns the chains and hooks of an [Ownership] in one family's
 // tables. internal/daemon/backend builds one domain per family from it; IPVS mode uses its [Writer] for the
 // few rules that it needs.
 //
 //	writer.go       Write and Read
-//	turn.go         which part of a large Service a batch writes
+//	turn.go         which part of a large Service a batch changes
 //	plan.go         the steps of one batch, and how a large one is divided
 //	input.go        the text for iptables-restore
-//	read.go         what iptables-save prints
-//	ownership.go    what a mode owns
-//	cleanup.go      removes everything that is ours
-//	traffic.go      reads counters; counter.go: of one rule; counted.go: adds them up. What a rule counted
-//	                between the last reading and its deletion is lost.
+//	read.go         the output of iptables-save; unprintable.go: tables that it cannot print
+//	ownership.go    the chains and hooks that a mode owns
+//	cleanup.go      removes Sluice's chains, hooks and rules
+//	traffic.go      reads counters; counter.go: the counter of one rule; counted.go: totals. Counts of a rule
+//	                between the last reading and its deletion are lost.
 //	watch.go        changes by other programs; watch_sizes.go: in legacy tables
-//	tool.go         the contract of the programs, failures, the lock
-//	exec.go         runs them; programs.go finds them; detect.go chooses the variant
+//	tool.go         the interface of the programs, failures, the lock
+//	exec.go         runs the programs; programs.go finds them; detect.go chooses the variant
 package kernel
 
 import (
@@ -49,21 +49,21 @@ type Writer struct {
 	turn chan struct{}
 	// turns divides what is planned. Only Cut uses it.
 	turns turns
-	// sharedEmpty holds the shared chains that were last wanted without rules of ours; see asWanted.
+	// sharedEmpty has the shared chains in which the last write wanted no rules; see asWanted.
 	// It belongs to the holder of the turn.
 	sharedEmpty map[dataplane.ID]bool
-	// ownWrites is set where the kernel announces changes, sizes where it only tells how large
-	// tables are; see Watch.
+	// ownWrites is set if the kernel announces changes, sizes if it only reports the sizes of
+	// tables; see Watch.
 	ownWrites *ownWrites
 	sizes     *sizes
 	// reading holds one token during a reading of the counters, which counted adds up.
 	reading chan struct{}
 	counted *counted
-	// afterWrite is called when another program has changed something during a write. It is nil
-	// unless Watch runs.
+	// afterWrite is called if another program changed something during a write. It is nil unless
+	// Watch runs.
 	afterWrite atomic.Pointer[func(dataplane.ForeignProcess)]
-	// foreignHooks are hooks that are not wanted, by the chains that they lead to, as last read; see
-	// foreignHooksIn. It belongs to the holder of the turn.
+	// foreignHooks has the unwanted jumps from built-in chains to owned chains, by the owned chain, as
+	// last read; see foreignHooksIn. It belongs to the holder of the turn.
 	foreignHooks map[dataplane.ID][]render.Hook
 }
 
@@ -78,17 +78,17 @@ var (
 type WriterConfig struct {
 	// Stages bound the inputs of a large batch. Default: one input.
 	Stages StageLimits
-	// TurnSize bounds what one Service has written before others get a turn, in the unit of dataplane.Change.Size.
-	// Default: no bound.
+	// TurnSize limits how much of one Service is written before others get a turn, in the unit of
+	// dataplane.Change.Size. Default: no limit.
 	TurnSize int
-	// Ownership is what the writer reads. Default: that of iptables mode.
+	// Ownership selects the chains and hooks that the writer reads. Default: those of iptables mode.
 	Ownership Ownership
 	// Accounting is set if rules count in accounting objects. The writer creates those that are
 	// missing before each write.
 	Accounting bool
 }
 
-// NewWriter returns a writer for one family. It owns the tool from now on.
+// NewWriter returns a writer for one family. The writer owns the tool from then on.
 func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 	if config.Ownership.Owns == nil {
 		config.Ownership = DefaultOwnership()
@@ -112,15 +112,15 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 	return w
 }
 
-// Write makes one attempt: chains that come or change, hooks that come, hooks that go, chains
-// that go. A hook must not lead to a missing chain, and the kernel does not delete a chain that
-// a hook leads to.
+// Write makes one attempt. It adds and changes chains, adds hooks, deletes hooks, and deletes
+// chains, in this order: a hook must not jump to a missing chain, and the kernel does not delete
+// a chain that a hook jumps to.
 //
-// Invariant: the old hooks lead packets to all Services until the new ones do. Chains that go
-// without a hook go in the input that no longer leads to them.
+// Invariant: the old hooks send packets to all Services until the new ones do. If no hook is
+// deleted, the input that removes the jumps to a chain also deletes the chain.
 //
-// If a step fails, the tables of the batch are read back, and the receipt says for each object
-// what the kernel holds. If that fails too, the outcome is unknown for all of them.
+// If a step fails, the writer reads the tables of the batch back, and the receipt contains the
+// kernel's state of each object. If that fails too, the outcome is unknown for all of them.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	start := time.Now()
 	var receipt dataplane.Receipt
@@ -144,7 +144,7 @@ func (w *Writer) Cut(changes []dataplane.Change) (now []dataplane.Change) {
 	return now
 }
 
-// watched separates an attempt from what other programs do at the same time.
+// watched makes an attempt, and detects what other programs change at the same time.
 func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receipt) dataplane.Receipt {
 	switch {
 	case w.ownWrites != nil:
@@ -190,7 +190,7 @@ func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.
 	return receipt
 }
 
-// account turns a failure into a receipt: its kind, and what is in the kernel now.
+// account turns a failure into a receipt: its outcome, and the state of the kernel now.
 func (w *Writer) account(ctx context.Context, p *plan, failure error, receipt *dataplane.Receipt) {
 	receipt.Outcome = dataplane.Unknown
 	if toolErr, ok := errors.AsType[*ToolError](failure); ok {
@@ -205,8 +205,8 @@ func (w *Writer) account(ctx context.Context, p *plan, failure error, receipt *d
 	receipt.Certain = certain
 }
 
-// Read returns all chains that are ours, wanted or not, those that the kubelet shares, and the
-// hooks, sorted by ID. Counters are no part of an object.
+// Read returns all owned chains, wanted or not, the chains that the kubelet shares, and the hooks,
+// sorted by ID. Objects contain no counters.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	if err := w.acquire(ctx); err != nil {
 		return nil, err
@@ -246,9 +246,9 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// asWanted empties a chain that was read if it only has to exist. Otherwise each audit would find
-// the kubelet's rules in it and plan a removal that Write then leaves out. Before the first batch
-// the writer does not know what is wanted, so the first audit finds them once.
+// asWanted returns a chain that was read, without its rules if it only has to exist. Otherwise each
+// audit would find the kubelet's rules and plan a removal that Write then leaves out. Before the first
+// batch, the writer does not know whether the chain only has to exist, so the first audit finds them.
 func (w *Writer) asWanted(o *dataplane.Object) *dataplane.Object {
 	if !w.sharedEmpty[o.ID] {
 		return o
@@ -270,7 +270,7 @@ func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 	return service.Key{}, false
 }
 
-// Refs returns the chains that an object leads to, which reading has found.
+// Refs returns the chains that an object jumps to, as Read found them.
 func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
 
 // acquire waits for the turn with the tool.

@@ -63,8 +63,8 @@ func (p *portDraft) renderExternal() {
 	}
 }
 
-// accountLocalhost counts connections to the node port on localhost. No other frontend that leads
-// here has such an address.
+// accountLocalhost counts connections to the node port on localhost. No other frontend of this
+// chain has a loopback address.
 func (p *portDraft) accountLocalhost() {
 	if p.NodePort != 0 && p.renderer.options.Accounting && p.renderer.localhostNodePorts(p.facts) {
 		p.rule(rule{destination: addrMatch{prefix: loopback4}, match: AccountMatch(AccountLocalhost)})
@@ -176,8 +176,8 @@ func (p *portDraft) masqueradeInternal() []dataplane.ID {
 	return []dataplane.ID{natChain(ChainMarkMasq)}
 }
 
-// balance writes one DNAT rule per endpoint. A rule matches with the share of its endpoint in what is left for it and
-// those behind it, so each endpoint gets its share.
+// balance writes one DNAT rule per endpoint. A rule matches with the probability of its endpoint's share divided by the
+// sum of the shares of this and all later endpoints, so each endpoint gets its share.
 func (p *portDraft) balance(endpoints []service.Endpoint) {
 	left := service.TotalShare(endpoints)
 	for _, e := range endpoints {
@@ -189,7 +189,7 @@ func (p *portDraft) balance(endpoints []service.Endpoint) {
 	}
 }
 
-// chance appends the match for an endpoint's share of what is left, and returns what is left then.
+// chance appends the match for an endpoint's share of the sum left, and returns the sum left for later endpoints.
 func (p *portDraft) chance(e service.Endpoint, left int) int {
 	share := e.Share()
 	if share < left {
@@ -259,11 +259,11 @@ func (p *portDraft) endpointChain(e service.Endpoint) string {
 	return prefixEndpoint + endpointHash(p.subject, p.Protocol, e.AddrPort)
 }
 
-// renderHairpins masquerades each endpoint that may be sent to itself. Otherwise it would see
-// a packet from its own address and answer locally, where nothing undoes the translation.
-// These are the endpoints on this node and, with externalTrafficPolicy Local, all of them:
-// pods elsewhere that enter through this node keep their address. The rules name no Service,
-// so Services with common endpoints make equal claims.
+// renderHairpins masquerades connections of endpoints to themselves. Otherwise an endpoint would
+// see a packet from its own address and answer locally, where nothing undoes the translation.
+// Such connections are possible for endpoints on this node and, with externalTrafficPolicy Local,
+// for all endpoints: pods of other nodes that enter through this node keep their address. The rules
+// name no Service, so Services with common endpoints make equal claims.
 func (p *portDraft) renderHairpins() {
 	everywhere := p.ExternalLocal && p.ExternallyAccessible()
 	for _, e := range p.Reachable() {
@@ -294,8 +294,8 @@ func (p *portDraft) fromLocalPod() (rule, bool) {
 	}
 }
 
-// notFromLocalPod is the opposite. It reports false if detect-local is not configured, or if
-// every sender is a pod.
+// notFromLocalPod is fromLocalPod with a negated match. It reports false if detect-local is not
+// configured, or if every sender is a pod.
 func (p *portDraft) notFromLocalPod() (rule, bool) {
 	match, ok := p.fromLocalPod()
 	if !ok || match == (rule{}) {

@@ -10,8 +10,8 @@ import (
 )
 
 // renderRejections stops, in table filter, what nat has not translated: traffic to frontends
-// without endpoints, from denied sources, and load balancer traffic that the source ranges did not admit. Denied sources
-// have a chain of their own, which refuses others only if there is no endpoint.
+// without endpoints, from denied sources, and load balancer traffic that the source ranges did not admit. A separate
+// chain drops denied sources; it refuses other sources only if there is no endpoint.
 func (p *portDraft) renderRejections() {
 	denied := false
 	for e := range p.Exposures {
@@ -35,7 +35,7 @@ func (p *portDraft) renderRejections() {
 		if r.comment, r.target = refused.comment, refused.target; ok {
 			p.element(container, p.key(e.Frontend), r, refs...)
 		}
-		// Source ranges are about endpoints. Without any, they matter only where packets are dropped anyway.
+		// Source ranges limit access to endpoints. Without any, they matter only where packets are dropped anyway.
 		if e.Kind == service.LoadBalancerIP && p.filtered() && (e.Refusal == service.NoEndpointsDefault || e.Refusal == service.NoEndpointsDrop) {
 			r = p.frontend(e.Frontend)
 			r.comment, r.target = p.about(" traffic not accepted by "+p.ranges), "DROP"
@@ -54,7 +54,8 @@ func (p *portDraft) renderDenied(e *service.Exposure, chain dataplane.ID) {
 	p.end(chain)
 }
 
-// refusal returns comment and target of a rule for a frontend without endpoints. It returns false if none is wanted.
+// refusal returns the comment and the target of a rule for a frontend without endpoints. It returns false if an
+// endpoint serves the frontend, or if the Service lets packets without an endpoint pass.
 func (p *portDraft) refusal(e *service.Exposure) (r rule, ok bool) {
 	r.comment = p.about(" has no endpoints")
 	if p.HasAny {

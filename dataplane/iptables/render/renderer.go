@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render turns Services into rules of iptables. It has everything that iptables mode owns in
-// the tables: the names of chains (names.go), the tables (tables.go), the hooks and which chains are ours
-// (hooks.go), what one Service becomes (renderer.go) and one service port (ports.go), the chains that
-// belong to no Service (scaffold.go), and the text of one rule (rule.go; package rules reads it). Package
-// tree folds elements into chains.
+// Package render turns Services into iptables rules. It defines everything that iptables mode owns in the
+// tables: the names of chains (names.go), the tables (tables.go), the hooks and the owned chains (hooks.go),
+// the objects of one Service (renderer.go) and of one service port (ports.go, refusals.go), the chains that
+// belong to no Service (scaffold.go), the rules whose counters are used (counts.go), and the text of one
+// rule (rule.go; package rules reads it). Package tree composes elements into chains.
 package render
 
 import (
@@ -27,15 +27,15 @@ type Options struct {
 	// InvalidDropOmitted leaves out the rule that drops packets in conntrack state INVALID,
 	// because net.netfilter.nf_conntrack_tcp_be_liberal is on.
 	InvalidDropOmitted bool
-	// Accounting makes rules count in AccountInvalid and AccountLocalhost; see Exec.Accounting.
-	// The writer must be told as well.
+	// Accounting makes rules count in AccountInvalid and AccountLocalhost; see Exec.Accounting of
+	// package kernel. The field Accounting of its WriterConfig must be set, too.
 	Accounting bool
 }
 
-// Renderer implements dataplane.Renderer for one family. What it renders is byte for byte what
-// iptables-save prints, so an audit compares texts. It is immutable.
+// Renderer implements dataplane.Renderer for one family. Rendered rules equal the output of
+// iptables-save byte for byte, so an audit compares texts. It is immutable.
 //
-// A Service is, per port:
+// A Service becomes, per port:
 //
 //	nat/KUBE-SERVICES     one element per ClusterIP, external IP, load balancer VIP
 //	nat/KUBE-NODEPORTS    one element per node port
@@ -83,7 +83,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 		return nil
 	}
 	d := newDraft(ports)
-	for i := range ports { // which add up: no port multiplies
+	for i := range ports { // one poll per port is enough: a port costs its frontends plus its endpoints
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -213,12 +213,12 @@ func newPortDraft(
 func (p *portDraft) hasCluster() bool { return p.UsesCluster() && len(p.Cluster) > 0 }
 func (p *portDraft) hasLocal() bool   { return p.UsesLocal() && len(p.Local) > 0 }
 
-// filtered reports whether load balancer traffic passes the source ranges.
+// filtered reports whether source ranges filter load balancer traffic.
 func (p *portDraft) filtered() bool {
 	return p.HasAny && len(p.LoadBalancerVIPs) > 0 && len(p.SourceRanges) > 0
 }
 
-// frontend matches a frontend of the port.
+// frontend returns a rule that matches a frontend of the port.
 func (p *portDraft) frontend(f service.Frontend) rule {
 	r := rule{protocol: p.protocol, port: f.Port}
 	if !f.IsNodePort() {

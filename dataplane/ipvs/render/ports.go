@@ -14,7 +14,7 @@ type portDraft struct {
 	*draft
 	*service.PortView
 	// internal and external are the bodies of the virtual servers of the ClusterIP
-	// and of everything else.
+	// and of all other frontends.
 	internal, external string
 }
 
@@ -28,7 +28,7 @@ func newPortDraft(d *draft, of *service.View, view *service.PortView) *portDraft
 	return p
 }
 
-// body is that of a virtual server for some endpoints.
+// body returns the body of a virtual server with some endpoints.
 func (p *portDraft) body(of *service.View, endpoints []service.Endpoint) string {
 	s := Server{Service: p.renderer.head(of, p.PortView, service.Weighted(endpoints)), Grace: p.grace(of, endpoints)}
 	s.Reals = make([]wire.Real, len(endpoints))
@@ -38,9 +38,9 @@ func (p *portDraft) body(of *service.View, endpoints []service.Endpoint) string 
 	return s.body()
 }
 
-// grace returns what happens to endpoints that leave a virtual server with some endpoints. A TCP connection may last
-// until it ends. A UDP flow has no visible end: it may last as long as the endpoint serves, for example while its pod
-// terminates.
+// grace returns which removed endpoints of a virtual server keep their connections, and for how long; endpoints are the
+// current ones. Until the drain deadline, a TCP connection may last until it ends. A UDP flow has no visible end: it
+// may last as long as the endpoint serves, for example while its pod terminates.
 func (p *portDraft) grace(of *service.View, endpoints []service.Endpoint) (g Grace) {
 	if mode := p.renderer.options.DrainDeadline; p.Protocol != service.SCTP && of.Drain.Or(mode) != mode {
 		g.Drain = of.Drain
@@ -68,7 +68,7 @@ func (p *portDraft) from(addr netip.Addr, source netip.Prefix) wire.Entry {
 	return e
 }
 
-// renderFrontends renders a virtual server for each frontend.
+// renderFrontends renders the virtual servers of all frontends, with their local addresses and entries of sets.
 func (p *portDraft) renderFrontends() {
 	for e := range p.Exposures {
 		if p.ctx.Err() != nil {
@@ -100,8 +100,8 @@ func (p *portDraft) renderFrontends() {
 	}
 }
 
-// renderServer renders the virtual server of a frontend at an address. While all endpoints are elsewhere, clients from
-// outside that may reach endpoints of this node only are dropped.
+// renderServer renders the virtual server of a frontend at an address. It drops clients from outside if they may use
+// only endpoints on this node, and all endpoints are on other nodes.
 func (p *portDraft) renderServer(e *service.Exposure, addr netip.Addr) {
 	body := p.external
 	if e.Kind == service.ClusterIP {
@@ -112,8 +112,8 @@ func (p *portDraft) renderServer(e *service.Exposure, addr netip.Addr) {
 	p.objects = append(p.objects, serverObject(service.Frontend{Addr: addr, Port: e.Port, Protocol: e.Protocol}, body))
 }
 
-// renderSourceRanges admits only some clients. A range that covers everyone counts as none;
-// a set cannot hold it.
+// renderSourceRanges admits only clients in the source ranges. A range of all addresses means no
+// limit; a set cannot hold it.
 func (p *portDraft) renderSourceRanges(addr netip.Addr) {
 	for _, source := range p.SourceRanges {
 		if source.Bits() == 0 {
@@ -133,8 +133,8 @@ func (p *portDraft) renderSourceRanges(addr netip.Addr) {
 	}
 }
 
-// nodePortSets are the sets of node ports by protocol: all, and those with local endpoints
-// only.
+// nodePortSets are the sets of node ports by protocol: of all, and of those that use only local
+// endpoints.
 var nodePortSets = map[service.Protocol][2]string{
 	service.TCP:  {SetNodePortTCP, SetNodePortLocalTCP},
 	service.UDP:  {SetNodePortUDP, SetNodePortLocalUDP},
@@ -166,10 +166,10 @@ func (p *portDraft) renderNodePort(e *service.Exposure) {
 	}
 }
 
-// renderHairpins masquerades each endpoint that may reach itself. Otherwise it would see a
-// packet from its own address. These are the endpoints on this node. They are all endpoints
-// if clients that should reach local endpoints only are sent elsewhere for want of one,
-// because pods elsewhere may come in here.
+// renderHairpins masquerades connections of endpoints to themselves. Otherwise an endpoint would
+// see a packet from its own address. Such connections are possible for the endpoints on this node.
+// If clients that should use only local endpoints get others, because there is no local one, they
+// are possible for all endpoints: pods of other nodes may enter through this node.
 func (p *portDraft) renderHairpins() {
 	everywhere := p.HasAny && p.ExternallyAccessible() && !p.ServesExternal()
 	for _, e := range p.Reachable() {
@@ -183,9 +183,9 @@ func (p *portDraft) renderHairpins() {
 	}
 }
 
-// balancers are the schedulers of algorithms. The Maglev tables of mh differ between nodes only as far as the order
-// differs in which endpoints were added. A leaving endpoint keeps its part of the table, with weight 0 (last_weight in
-// net/netfilter/ipvs/ip_vs_mh.c, Linux 6.1). Without the fallback, the kernel refuses new connections to this part.
+// balancers are the schedulers of the algorithms. The Maglev tables of mh differ between nodes only where the nodes
+// added endpoints in different orders. A removed endpoint that drains keeps its part of the table, with weight 0
+// (last_weight in net/netfilter/ipvs/ip_vs_mh.c, Linux 6.1): without the fallback, new connections to it are refused.
 var balancers = map[service.Balancing]service.Scheduling{
 	service.RoundRobin:     {Scheduler: "rr"},
 	service.SourceHash:     {Scheduler: "mh", Fallback: true},
@@ -194,19 +194,19 @@ var balancers = map[service.Balancing]service.Scheduling{
 	service.LeastConnections: {Scheduler: "lc"},
 }
 
-// weighing are the schedulers that do the same as others, by weight.
+// weighing maps schedulers to those that do the same by weight.
 var weighing = map[string]string{"rr": "wrr", "lc": "wlc"}
 
-// head is what a port's virtual servers have besides their frontends. What the Service says about IPVS counts before
-// what it says about any mode.
+// head returns the settings that a port's virtual servers share. The Service's scheduler for IPVS takes precedence over
+// its algorithm for all modes.
 func (r *Renderer) head(of *service.View, view *service.PortView, weighted bool) wire.Service {
 	wish := of.Scheduling
 	if wish.Scheduler == "" {
 		wish = balancers[of.Balancing]
 	}
 	if wish.Scheduler == "" {
-		// The flag of mh is kube-proxy's choice. Without it, all connections of a client
-		// go to one endpoint.
+		// Like kube-proxy, mh hashes the client's port, too. Otherwise all connections of a
+		// client would use one endpoint.
 		wish = service.Scheduling{Scheduler: r.options.Scheduler, Ports: r.options.Scheduler == "mh"}
 	}
 	if by := weighing[wish.Scheduler]; weighted && by != "" && of.Scheduling.Scheduler == "" {
@@ -226,7 +226,7 @@ func (r *Renderer) head(of *service.View, view *service.PortView, weighted bool)
 	return s
 }
 
-// internalEndpoints returns those of the ClusterIP.
+// internalEndpoints returns the endpoints of the ClusterIP.
 func (p *portDraft) internalEndpoints() []service.Endpoint {
 	if p.InternalLocal {
 		return p.Local
@@ -234,9 +234,9 @@ func (p *portDraft) internalEndpoints() []service.Endpoint {
 	return p.Cluster
 }
 
-// externalEndpoints returns those of all other frontends. If only endpoints of this node are
-// wanted and there is none, the others still serve local pods, and a rule drops clients from
-// outside.
+// externalEndpoints returns the endpoints of all other frontends. With the Local policy and no
+// endpoint on this node, the other endpoints still serve local pods, and a rule drops clients
+// from outside.
 func (p *portDraft) externalEndpoints() []service.Endpoint {
 	if p.ExternalLocal && len(p.Local) > 0 {
 		return p.Local

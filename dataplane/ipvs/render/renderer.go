@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package render turns Services into virtual servers, with the addresses, sets and iptables
-// rules that they need. It has everything that IPVS mode puts into the kernel.
+// rules that they need. It defines everything that IPVS mode puts into the kernel.
 //
-// Services come and go over netlink alone: virtual servers, set entries and addresses. The
-// iptables rules look Services up in sets, so that they are the same for all Services and
-// change with the node's facts only.
+// A Service consists of virtual servers, set entries and addresses, which are added and removed
+// over netlink alone. The iptables rules look Services up in sets, so the rules are the same for
+// all Services and change only with the node's facts.
 package render
 
 import (
@@ -30,17 +30,17 @@ type Options struct {
 	// RandomFully lets the kernel choose masqueraded source ports at random. It needs
 	// iptables 1.6.2.
 	RandomFully bool
-	// DrainDeadline is how long endpoints that leave keep their connections, unless the Service says otherwise.
+	// DrainDeadline is how long removed endpoints keep their connections, unless the Service specifies another time.
 	DrainDeadline time.Duration
 }
 
 // Renderer implements dataplane.Renderer for one family. It is immutable.
 //
-// A Service is, per port:
+// A Service becomes, per port:
 //
-//	address   what clients reach, unless it is the node's already
+//	address   one address per frontend, unless the node has it already
 //	server    one virtual server per frontend, with the endpoints
-//	set/…     what the rules need to know about frontends, endpoints and ranges
+//	set/…     entries by which the rules find frontends, endpoints and ranges
 //
 // The rules are the scaffold. They look up the sets, so that no Service changes a rule.
 type Renderer struct {
@@ -119,7 +119,7 @@ func (d *draft) bind(addr netip.Addr) {
 	d.entry(SetIPs, wire.Entry{Addr: addr})
 }
 
-// entry adds an entry to a set, which is given by the word in its name.
+// entry adds an entry to the set with a word in its name.
 func (d *draft) entry(set string, e wire.Entry) {
 	d.objects = append(d.objects, d.renderer.sets[set].object(e))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// turnMax is the default of WriterConfig.TurnObjects. The kernel writes as many elements in about 30 ms, and no other
-// process changes tables meanwhile.
+// turnMax is the default of WriterConfig.TurnObjects. The kernel writes this many elements in about 30 ms. During this
+// time, no other process can change tables.
 const turnMax = 10_000
 
 // phase is the part of a large Service that a change belongs to. Changes of any phase but phaseRest may be spread over
@@ -27,13 +27,13 @@ const (
 	phaseChanged
 	// phaseRest has the frontends with their numbers of slots, and all other objects.
 	phaseRest
-	// phaseComing adds frontends of a Service that loses nothing but slots. All that they lead to is there.
+	// phaseComing adds frontends of a Service that loses nothing but slots. The chains that they lead to exist by then.
 	phaseComing
 	// phaseGone removes slots that no packet looks up any more.
 	phaseGone
 )
 
-// course says whether a Service has objects that are no slots among those that change: before the change, and after it.
+// course records whether any changed object of a Service, other than slots, exists before the change, and after it.
 type course struct{ before, after bool }
 
 func (s *course) note(c *dataplane.Change) {
@@ -60,19 +60,19 @@ func (s *course) phaseOf(c *dataplane.Change) phase {
 	}
 }
 
-// turns chooses what each write does of batches that may be divided.
+// turns chooses which of the planned changes each write makes.
 type turns struct {
 	// most is the number of objects of a turn.
 	most int
 	last service.Key
-	// waited counts the writes in a row in which a Service waited for the one that takes its frontend.
+	// waited counts the writes in a row in which a Service waited for the Service that takes over its frontend.
 	waited int
 }
 
-// choose leaves a part of Services with more than most changes for the next writes, so that others wait for a part only.
-// Large Services take turns after the last one, in the order of keys: one that changes all the time does not keep the
-// others waiting. A Service that loses a frontend to one that waits, waits as well. A batch that changes the node's own
-// rules is not divided, because what they add or remove serves all. Into a new table, the node's rules and all small
+// choose leaves a part of each Service with more than most changes for later writes, so that other Services wait only
+// for a part. Large Services take turns in the order of their keys, after last: one that changes all the time does not
+// keep the others waiting. A Service that loses a frontend to a waiting Service waits, too. If the node's own rules
+// change, it leaves nothing, because all Services depend on them. Into a new table, the node's rules and all small
 // Services are written first, and each large Service after them.
 func (t *turns) choose(changes []dataplane.Change) (now []dataplane.Change) {
 	of, large, found := dataplane.NextLarge(changes, t.most, t.last)
@@ -91,8 +91,8 @@ func (t *turns) choose(changes []dataplane.Change) (now []dataplane.Change) {
 	return slices.DeleteFunc(now, func(c dataplane.Change) bool { return losers[c.Owner] })
 }
 
-// divide chooses all changes of the node and of small Services, and a part of those of a large one. A batch with changes of
-// the node has none of that part.
+// divide chooses all changes of the node and of small Services, and a part of the changes of the large Service. If
+// there are changes of the node, that part is empty.
 func (t *turns) divide(changes []dataplane.Change, of map[service.Key]int, large service.Key) (now, left []dataplane.Change) {
 	var phases [phaseGone + 1]int
 	var its course
@@ -103,7 +103,7 @@ func (t *turns) divide(changes []dataplane.Change, of map[service.Key]int, large
 	for p := range phases {
 		take := min(phases[p], room)
 		if phase(p) == phaseRest && room > 0 {
-			take = phases[p] // what it has belongs together
+			take = phases[p] // its changes belong together
 		}
 		if take < phases[p] {
 			room = 0 // later phases wait for the rest of this one
@@ -143,8 +143,8 @@ func (t *turns) tooLong(losers map[service.Key]bool, of map[service.Key]int) boo
 	return long && len(losers) > 0
 }
 
-// losersOf returns the Services that delete a chain to which a frontend leads that is left for a later write: a large
-// Service takes the frontend from them.
+// losersOf returns the Services that delete a chain although the change of a frontend that leads to it is left for a
+// later write: a large Service takes the frontend from them.
 func losersOf(now, left []dataplane.Change) map[service.Key]bool {
 	led := map[dataplane.ID]bool{}
 	for i := range left {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel writes what package render returns over netlink, one transaction per batch, reads
-// it back, and watches other programs change it.
+// Package kernel writes the objects of package render over netlink, one transaction per batch, reads
+// them back, and watches for changes by other programs.
 package kernel
 
 import (
@@ -25,18 +25,18 @@ import (
 // messages, a very large one in several. It implements [dataplane.Writer],
 // [dataplane.Watcher] and [dataplane.Origin].
 //
-// The messages of a change depend on that change alone. A batch that lands lists nothing.
-// Objects of unsure state, and those of a rejected batch, are looked up one by one. Use Write
-// and Read from one goroutine at a time. Watch may run at the same time.
+// The messages of a change depend on that change alone. A write looks up objects in the kernel
+// only if their state is unsure or the batch was rejected. Use Write, Read and ReadAhead from
+// one goroutine at a time. Watch may run at the same time.
 type Writer struct {
 	render.Origin
 	d      *rules.Header
 	config WriterConfig
-	// opening guards socket. The first call that needs it opens it; only Write and Read
-	// use it.
+	// opening guards socket. The first call that needs the socket opens it; only Write, Read and
+	// ReadAhead send with it.
 	opening sync.Mutex
 	socket  Socket
-	// ahead is what ReadAhead has read, until the next Read.
+	// ahead is the result of ReadAhead, until the next Read.
 	ahead *ahead
 	// start ends with the first Write.
 	start *start
@@ -56,8 +56,8 @@ type Socket interface {
 
 // WriterConfig tunes a Writer; the zero value is the default.
 type WriterConfig struct {
-	// TransactionBytes bounds a transaction; one Service may exceed it. Default 4 MiB, or
-	// what the socket takes if that is less (net.core.wmem_max in an unprivileged user
+	// TransactionBytes limits a transaction; one Service may exceed it. Default 4 MiB. Half of
+	// the socket's send buffer is a limit, too (net.core.wmem_max in an unprivileged user
 	// namespace).
 	TransactionBytes int
 	// Starts is shared by the writers of one process. Default: a separate one.
@@ -68,7 +68,7 @@ type WriterConfig struct {
 	// TurnObjects is how many objects of one Service are written before others get a turn. Default 10,000.
 	TurnObjects int
 	// Progress is called after each transaction of a batch that needs several, with the
-	// number of changes that have landed and of all.
+	// numbers of landed changes and of all changes.
 	Progress func(landed, all int)
 	// Inside runs a function on a thread in the network namespace to work in. Default: the
 	// process's own namespace.
@@ -161,8 +161,8 @@ func (w *Writer) reader(socket Socket) *reader {
 	return r
 }
 
-// Write makes one attempt. A transaction cannot be interrupted; the context counts between
-// transactions.
+// Write makes one attempt. A transaction cannot be interrupted; the context can only prevent
+// the next one.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	defer w.start.end()
 	if ctx.Err() != nil {
@@ -189,7 +189,7 @@ func (w *Writer) Cut(changes []dataplane.Change) []dataplane.Change {
 	return w.turns.choose(changes)
 }
 
-// untouched returns what was known before a batch that did not begin.
+// untouched returns the objects of a batch that did not begin, without those of unsure state.
 func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	certain := make(map[dataplane.ID]*dataplane.Object)
 	for i := range changes {
@@ -241,7 +241,7 @@ func (a *attempt) makeSure(ctx context.Context, changes []dataplane.Change) ([]d
 	return sure, nil
 }
 
-// lookUp returns the present state of objects. Those that do not exist are missing from the
+// lookUp returns the current state of objects. Those that do not exist are missing from the
 // result or nil in it.
 func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane.ID]*dataplane.Object, error) {
 	there := make(map[dataplane.ID]*dataplane.Object, len(ids))

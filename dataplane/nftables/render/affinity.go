@@ -19,28 +19,28 @@ import (
 //	external-…, limited-… ─► service-…, local-… ─► remember-…
 //	                └─ known-… ────────────┘
 //
-//	clients-…   client ─► endpoint; packets write it, and the kernel forgets
+//	clients-…   client ─► endpoint; rules add entries, and the kernel removes them after a timeout
 //	slots-…     slot ─► endpoint
 //	live-…      the endpoints of the list
 //	targets-…   endpoint ─► address and port, for both lists
 //
-//	remembered-… the clients of all lists that share it, to bound their number
+//	remembered-… the clients of all lists that share it, to limit their number
 //
-// The chain of a list looks the client up, in its own map and in that of the other list. If it is
-// known and its endpoint is live in this list, it goes there; otherwise a random slot decides.
-// The remember chain notes the choice and translates. What a packet passes and what a change
-// writes does not grow with the endpoints. An endpoint that goes leaves its clients behind:
-// nothing follows them, and they choose again.
+// The chain of a list looks the client up in the clients map of this list, then in that of the other
+// one. If it finds an endpoint that is live in this list, the packet goes there; otherwise a random
+// slot decides. The remember chain stores the choice and translates. Neither the rules that a packet
+// passes nor the objects that a change writes grow with the number of endpoints. Entries of a removed
+// endpoint stay in the clients maps, but have no effect: a random slot decides again.
 //
-// Rules hand the endpoint on in the packet's destination address, which is about to be replaced
-// anyway, because nft 1.0.6 aborts at a rule in which one look-up feeds another
+// Rules pass the endpoint on in the packet's destination address, which is about to be replaced
+// anyway, because nft 1.0.6 aborts at a rule in which one lookup has the result of another as its key
 // (docs/adr/0033-affinity.md). So a packet whose destination was replaced never leaves such a chain
 // untranslated. Packets of connections that the kernel does not translate return immediately.
 
 // affinityDraft renders the affinity of one service port.
 type affinityDraft struct {
 	*portDraft
-	// ids are what stands for each endpoint.
+	// ids are the addresses that identify the endpoints; see endpointIDs.
 	ids map[netip.AddrPort]netip.Addr
 }
 
@@ -83,9 +83,9 @@ func (p *portDraft) renderAffinity() {
 	}
 }
 
-// externalTargets returns the targets of an external frontend of a port with affinity. All its external addresses share a
-// chain. The chain is limited if source ranges limit one of them. The node port shares the chain unless the chain is
-// limited, because the node port counts by another key.
+// externalTargets returns the targets of an external frontend of a port with affinity. All external addresses of the
+// port share a chain, which is limited if source ranges limit one of them. The node port shares this chain unless it is
+// limited: source ranges do not apply to the node port, whose counters have another key.
 func (p *portDraft) externalTargets(e *service.Exposure) externalTargets {
 	t := externalTargets{policyLocal: e.Local, nodePort: e.IsNodePort(), denying: len(e.Denied) > 0}
 	t.limited = t.denying || len(e.To) == 0 || !t.nodePort && len(p.port.LoadBalancerVIPs) > 0 && len(p.port.SourceRanges) > 0
@@ -110,7 +110,7 @@ func (t externalTargets) chain(base string) string {
 	}
 }
 
-// renderTargets renders what the lists of the port share.
+// renderTargets renders the map of targets, which the lists of the port share.
 func (a *affinityDraft) renderTargets(endpoints []service.Endpoint) {
 	targets := a.r.maps.targets.of(a.base)
 	a.own(targets.object(a.r.d))
@@ -130,9 +130,9 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 	remember := a.rememberChain(list.chain)
 	known := newChain(prefixKnownChain + list.chain).
 		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.Name)).
-		add(newRule(d).forget(clients.name)) // to remember would keep the endpoint that has gone
+		add(newRule(d).forget(clients.name)) // the remember chain does not replace an existing entry
 	out := newChain(list.chain).
-		add(newRule(d).confirmed().leave()) // nothing would translate it
+		add(newRule(d).confirmed().leave()) // the kernel would not translate the packet
 	recall := func(from endpointList) {
 		name := clientsMap(from.chain).name
 		out.add(newRule(d).fields([]field{fieldSaddr}).readdress(name).jump(known.Name))
@@ -158,7 +158,7 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 	})
 }
 
-// rememberChain notes the endpoint in the packet's destination address and sends the packet there.
+// rememberChain stores the endpoint from the packet's destination address and translates the packet to it.
 func (a *affinityDraft) rememberChain(list string) *chain {
 	d := a.r.d
 	clients, targets, memory := clientsMap(list).name, a.r.maps.targets.of(a.base).name, memoryOf(a.base)
@@ -170,18 +170,18 @@ func (a *affinityDraft) rememberChain(list string) *chain {
 		add(newRule(d).drop())
 }
 
-// elementOf adds an element of a set of the port's own.
+// elementOf adds an element of a set that belongs to the port alone.
 func (a *affinityDraft) elementOf(s set, key, body span) {
 	a.element(ContainerOf(s.name), key, body, dataplane.LinkTo(setID(s.name)))
 }
 
-// endpointIDs returns what stands for each endpoint of a service port, in the kernel's memory
-// and in packets between two rules: its address, unless another endpoint has the same one.
+// endpointIDs returns the address that identifies each endpoint of a service port, in sets and in
+// packets between two rules: the endpoint's address, unless another endpoint has the same one.
 // Then it is an address made of the endpoint's hash, in a range that no packet is sent to.
 //
-// Of endpoints with one address, one that is a frontend of the port itself keeps the address. A
-// connection to that frontend may be sent where it goes anyway. The kernel leaves the header of its
-// packets alone, so the destination that the rules have written must be the right one.
+// Of endpoints with the same address, one that is a frontend of the port itself keeps the address. A
+// connection to that frontend may be translated to the destination that it already has. The kernel then
+// does not rewrite its packets, so the destination that the rules wrote must be the right one.
 func endpointIDs(endpoints []service.Endpoint, port *service.PortView) map[netip.AddrPort]netip.Addr {
 	ids := make(map[netip.AddrPort]netip.Addr, len(endpoints))
 	uses := make(map[netip.Addr]int, len(endpoints))

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// class is what the frontends that share a chain have in common: the number of slots in
-// their tables, how one is chosen, and the policy. Its chain exists while a Service claims it.
+// class is what the frontends that share a chain have in common: the number of slots in their
+// tables, how a slot is chosen, and the policy. The class's chain exists while a Service claims it.
 type class struct {
 	kind classKind
 	// nodePort is set if the frontend is a node port, on any address.
@@ -28,8 +28,8 @@ type class struct {
 	// shard selects the map of the Cluster endpoints. It is empty for node ports and if
 	// there are no such endpoints.
 	shard string
-	// limited is set if the chain may refuse a packet: source ranges are about the frontend, or it serves
-	// only clients of this node.
+	// limited is set if the chain may refuse a packet: source ranges apply to the frontend, or the chain
+	// serves only clients of this node.
 	limited bool
 	// denying is set if the chain drops denied sources. Such a chain is limited.
 	denying bool
@@ -83,8 +83,8 @@ func (c class) name() string {
 	}
 }
 
-// localPods identifies the detection of local pods. The word has the same length without one, because elements contain
-// names of chains.
+// localPods returns the part of the chain's name that identifies the detection of local pods. It has the same length
+// without a detection, because elements contain names of chains.
 func (c class) localPods() string {
 	const word = "local"
 	if !c.detect.Configured() {
@@ -94,11 +94,11 @@ func (c class) localPods() string {
 	return hex.EncodeToString(sum[:])[:len(word)]
 }
 
-// choice names what chooses from a table.
+// choice returns the part of the chain's name that identifies how it chooses from a table.
 func (c class) choice(from pool) string {
 	switch size := strconv.Itoa(from.size); {
 	case c.turns != "":
-		// With the size: slots and chain may change in different transactions, and a chain must find all its slots.
+		// The size is needed: slots and chain may change in different transactions, and a chain must find all its slots.
 		return "turns-" + c.turns + "-" + size
 	case c.by.Hashes():
 		return strings.ToLower(c.by.String()) + "-" + size
@@ -109,7 +109,7 @@ func (c class) choice(from pool) string {
 	}
 }
 
-// poolClasses returns the classes that make the choice for an external class.
+// poolClasses returns the classes whose chains choose the endpoint for an external class.
 func (c class) poolClasses() (cluster, local class) {
 	cluster, local = c, c
 	cluster.kind, cluster.local, cluster.limited, cluster.denying, cluster.detect = classCluster, pool{}, false, false, service.LocalDetector{}
@@ -140,8 +140,8 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	return append([]dataplane.Object{out.object()}, others...)
 }
 
-// pickChain returns a chain that chooses a slot. If not all have an endpoint, it tries random ones, and slot 0 in
-// the end; see package slots.
+// pickChain returns a chain that chooses a slot. If some slots have no endpoint, it tries random slots, and finally
+// slot 0; see package slots.
 func (c class) pickChain(r *Renderer) *chain {
 	from, name, key := c.cluster, r.maps.clusterOf(c.shard), frontendKey
 	if c.nodePort {
@@ -176,17 +176,17 @@ func moduli(size int) []int {
 	return drawn
 }
 
-// externalTargets are the chains that external traffic goes on to.
+// externalTargets are the chains to which external traffic continues.
 type externalTargets struct {
 	policyLocal, nodePort bool
-	// limited and denying are those of class. Of such a chain, the element that led here counts what is refused, too. So
-	// another one counts what goes on.
+	// limited and denying are as in class. The element that leads to a limited chain also counts the packets that the
+	// chain refuses, so another element counts those that continue.
 	limited, denying bool
 	// cluster and local are empty if there is no endpoint.
 	cluster, local string
 }
 
-// fill adds the rules for external traffic to a chain. What they do not serve is rejected later; see
+// fill adds the rules for external traffic to a chain. Packets that they do not serve are rejected later; see
 // Renderer.rejecting.
 func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
 	d := r.d
@@ -217,7 +217,7 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 	}
 }
 
-// goOn counts, if nothing else does, and goes to a chain that serves every packet.
+// goOn counts the packet if the chain is limited, and goes to a chain that serves every packet.
 func (t externalTargets) goOn(out *chain, begin func() *rule, to, comment string) {
 	admitted, key := t.admitted()
 	if t.limited {

@@ -18,15 +18,15 @@ import (
 
 // TableName is kube-proxy's table, one per family. kube-proxy in another mode removes this
 // table; in nftables mode it replaces the base chains, which have its
-// names. So a switch back to kube-proxy leaves nothing of ours in effect.
+// names. So a switch back to kube-proxy leaves none of Sluice's rules in effect.
 const TableName = "kube-proxy"
 
 // TableComment is what nft shows with the table.
 const TableComment = "node service proxy: sluice"
 
 // The base chains have kube-proxy's names, so that either proxy takes over from the other:
-// kube-proxy makes all base chains with its names again when it starts, and no others. Ours that
-// reject have the names of its chains that filter by the destination before translation.
+// kube-proxy recreates all base chains with its names when it starts, and no others. Sluice's
+// rejecting chains have the names of kube-proxy's chains that filter by the untranslated destination.
 const (
 	chainNATPrerouting    = "nat-prerouting"
 	chainNATOutput        = "nat-output"
@@ -63,9 +63,9 @@ const (
 	prefixRememberChain = "remember-"
 )
 
-// shards divide the largest map. The kernel lists a set in pieces and each time walks over
-// all that came before (nft_rhash_walk), so that reading it costs the square of its size.
-// The slots of one frontend are in one shard.
+// shards divide the largest map. The kernel lists a set in pieces, and for each piece walks over
+// all earlier elements (nft_rhash_walk), so the time to read a set grows with the square of its
+// size. The slots of one frontend are in one shard.
 const shards = "abcdefgh"
 
 // shardOf returns the shard of a frontend, by its address and port.
@@ -78,8 +78,8 @@ func shardOf(f service.Frontend) string {
 	return shards[at : at+1]
 }
 
-// memories divide the set that bounds what a node remembers of clients. A Service with too many
-// clients fills one of them. Listing costs the square of the size here, too.
+// memories divide the set that limits the clients that a node remembers. A Service with too many
+// clients fills only one of them. The time to list a set is another reason; see shards.
 const memories = "abcd"
 
 // memoryOf returns the name of the set that bounds the clients of a service port with affinity.
@@ -174,7 +174,7 @@ var dialects = service.PerFamily[*dialect]{
 	},
 }
 
-// role is what the elements of a shared set are to a frontend. The zero value is none: a
+// role is how the elements of a shared set relate to a frontend. The zero value means none: a
 // shared set without a role fails a test.
 type role uint8
 
@@ -182,7 +182,7 @@ const (
 	// ofFrontend: the key of an element begins with a frontend, and the element belongs to the Service
 	// that has it.
 	ofFrontend role = iota + 1
-	// shared: the elements are facts about pods and addresses, whichever Service wants them.
+	// shared: the elements are facts about pods and addresses, regardless of the Services that claim them.
 	shared
 )
 
@@ -249,8 +249,8 @@ func (Naming) Stage(id dataplane.ID) dataplane.Stage {
 	return dataplane.StageNone
 }
 
-// Sends implements dataplane.Naming. The data of an element is an address and a port if packets are translated to it:
-// the attribute of the data, the attribute of the value, and the value.
+// Sends implements dataplane.Naming. If an element translates packets, its data is an address and a port. The body then
+// begins with the header of the data, the header of the value, and the value.
 func (Naming) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 	const head = 8
 	b := o.Body

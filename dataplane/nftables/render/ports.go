@@ -20,7 +20,7 @@ type portDraft struct {
 	facts *service.NodeFacts
 	key   service.Key
 	by    service.Balancing
-	// steady says that tables keep their size while weights change.
+	// steady is set if tables keep their size while weights change.
 	steady bool
 	port   *service.PortView
 	// base names the chains of a port with affinity. It is empty without affinity.
@@ -38,14 +38,14 @@ type slotTable struct {
 	data []span
 }
 
-// slotting says which slots of a table have which endpoints.
+// slotting is the assignment of endpoints to the slots of a table.
 type slotting struct {
 	pool
-	// of are the endpoints of the slots of a full table, or the slots of the endpoints of another one.
+	// of has the endpoint of each slot in a full table, and the slot of each endpoint in any other table.
 	of []int
 }
 
-// slotted assigns endpoints to slots. steady is that of slots.Table.
+// slotted assigns endpoints to slots. steady is as in slots.Table.
 func slotted(endpoints []service.Endpoint, by service.Balancing, steady bool) slotting {
 	switch {
 	case len(endpoints) == 0:
@@ -81,7 +81,7 @@ func newPortDraft(
 ) *portDraft {
 	p := &portDraft{draft: draft, r: r, facts: facts, key: view.Key, by: view.Balancing, steady: view.Shifts, port: port}
 	if p.by == service.LeastConnections {
-		p.by = service.Random // by weights that follow the connections
+		p.by = service.Random // with weights that follow the numbers of connections
 	}
 	text := p.key.PortString(port.Name)
 	p.comment = p.put(func(b []byte) []byte { return rules.AppendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
@@ -158,11 +158,11 @@ func (p *portDraft) fill(set string, f service.Frontend, t slotTable) {
 	})
 }
 
-// refuse adds a frontend that is not served. Dispatched is set if a chain serves some clients or drops them.
+// refuse adds a frontend that is not served. dispatched is set if a chain serves some clients or drops them.
 //
-// Such a frontend has two elements. By default, they are removed together. If a Service has annotations, one may be
-// removed alone. That change looks like the removal of the frontend, whose counts are then forgotten. So the comment of
-// the remaining element changes.
+// A dispatched frontend has two elements. By default, they are removed together. If a Service has annotations, one may
+// be removed alone. The writer would take this for the removal of the frontend and drop its counts. So the comment of
+// the remaining element changes, too.
 func (p *portDraft) refuse(e *service.Exposure, dispatched bool) {
 	comment := p.comment
 	if dispatched && (len(e.Denied) > 0 || p.port.NoEndpoints != service.NoEndpointsDefault) {
@@ -225,7 +225,7 @@ func (p *portDraft) renderInternal(e *service.Exposure) {
 	}
 }
 
-// serve leads a frontend to its class.
+// serve leads a frontend to the chain of its class.
 func (p *portDraft) serve(f service.Frontend, c class) {
 	c.nodePort, c.by = f.IsNodePort(), p.by
 	if p.by == service.RoundRobin {
@@ -239,15 +239,15 @@ func (p *portDraft) serve(f service.Frontend, c class) {
 	p.dispatch(f, chains[0].ID.Name)
 }
 
-// renderExternal serves another frontend. With policy Local and no endpoint on this node, it serves the node's own
-// clients and rejects others.
+// renderExternal serves a frontend other than the ClusterIP. With the Local policy and no endpoint on this node, it
+// serves the node's own clients and rejects others.
 func (p *portDraft) renderExternal(e *service.Exposure) {
 	denying := len(e.Denied) > 0
 	switch {
 	case p.port.HasAny:
 		p.serveExternal(e)
 	case denying, len(e.Allowed) > 0 && e.Refusal == service.NoEndpointsPass:
-		// The chain serves nothing. It drops the sources that are not for this frontend.
+		// The chain serves no client. It drops sources that may not reach this frontend.
 		p.serve(e.Frontend, class{kind: classExternalLocal, limited: true, denying: denying})
 	}
 	if e.Refusal != service.NoEndpointsDefault {
@@ -282,8 +282,8 @@ func (p *portDraft) serveExternal(e *service.Exposure) {
 }
 
 // renderHairpins adds the endpoints that may reach themselves: those of this node and, with externalTrafficPolicy
-// Local, all of them, because pods of other nodes that enter by this node keep their address. It is a fact about a pod
-// that several Services may state, so the element names none of them.
+// Local, all of them, because pods of other nodes that enter by this node keep their address. Several Services may have
+// the same endpoint, so the element names none of them.
 func (p *portDraft) renderHairpins() {
 	everywhere := p.port.ExternalLocal && p.port.ExternallyAccessible()
 	for _, e := range p.port.Reachable() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render turns Services into elements of a few nf_tables maps. It has everything that
+// Package render turns Services into elements of a few nf_tables maps. It defines everything that
 // nftables mode puts into the kernel: names, sets, chains and rules. Packets are treated as in
 // kube-proxy's nftables mode, but the ruleset has a different shape (docs/design/nftables.md):
 //
 //	frontends         address, protocol, port ─► class chain, for example cluster-12
-//	cluster-12        tries random slots of a table of 12; one for all Services that size
+//	cluster-12        tries random slots of a table of 12; all Services of that size share it
 //	cluster-endpoints address, protocol, port, slot ─► endpoint
 //
-// A Service consists of elements and costs its neighbours nothing. Only Services with
+// A Service consists of elements, so it costs other Services nothing. Only Services with
 // ClientIP affinity have their own chains, because the kernel must remember the clients
 // of each.
 package render
@@ -31,9 +31,9 @@ type Options struct {
 	// MasqueradeBit is the bit of the packet mark, 0 to 31, that requests source NAT.
 	// kube-proxy's default is 14.
 	MasqueradeBit uint
-	// CountEndpoints counts new connections by endpoint. By frontend they are always counted.
+	// CountEndpoints counts new connections by endpoint, in addition to those by frontend.
 	CountEndpoints bool
-	// Seed is what hashes of clients begin with.
+	// Seed is the seed of the hashes of clients.
 	Seed uint32
 }
 
@@ -49,7 +49,7 @@ type Options struct {
 //	cluster-12 …          the class chains that its verdicts lead to
 //	@hairpins             one element per endpoint that may reach itself
 //
-// With ClientIP affinity, verdicts lead to chains of the port's own instead; see affinity.go.
+// With ClientIP affinity, verdicts lead to separate chains of the port instead; see affinity.go.
 type Renderer struct {
 	d    *dialect
 	mark uint32
@@ -96,7 +96,7 @@ func (r *Renderer) Service(ctx context.Context, view *service.View, facts *servi
 // class returns a class chain and the chains that it leads to.
 func (r *Renderer) class(c class) []dataplane.Object {
 	if c.turns != "" {
-		return c.render(r) // of one Service alone
+		return c.render(r) // only one Service has this class
 	}
 	if known, ok := r.classes.Load(c); ok {
 		return known.([]dataplane.Object)
@@ -127,7 +127,7 @@ type elementDraft struct {
 	links     *dataplane.Links
 }
 
-// drafts are used again: their buffers are half of what rendering allocates.
+// drafts are reused, because their buffers are half of what rendering allocates.
 var drafts = sync.Pool{New: func() any { return new(draft) }}
 
 // reset empties the draft and keeps its buffers.
@@ -172,7 +172,7 @@ func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
 	return objects
 }
 
-// Priorities of the base chains: kube-proxy's, and the one after that of its translations.
+// Priorities of the base chains: kube-proxy's for translation, and the next one after DNAT.
 const (
 	priorityDNAT   = -100
 	priorityReject = priorityDNAT + 1
@@ -204,9 +204,9 @@ func tableObject() dataplane.Object {
 	return ownedObject(tableID, netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))
 }
 
-// baseChains returns the chains that the kernel calls. They are all of type nat, which sees
-// the first packet of a connection only: what is rejected there never becomes a connection, and
-// what is served costs no look-up afterwards (docs/adr/0006-nftables-shape.md).
+// baseChains returns the chains that the kernel calls. They are all of type nat, which sees only
+// the first packet of a connection: a rejected packet never creates a connection, and later packets
+// of a served connection cost no lookup (docs/adr/0006-nftables-shape.md).
 func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	return []*chain{
 		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING),
@@ -218,15 +218,15 @@ func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	}
 }
 
-// dispatch returns a base chain that serves.
+// dispatch returns a base chain that sends packets to Services.
 func (r *Renderer) dispatch(name string, hookNumber uint32) *chain {
 	return newBaseChain(name, natAt(hookNumber, priorityDNAT)).add(newRule(r.d).jump(chainServices))
 }
 
 // rejecting returns a base chain that rejects packets that have no endpoint. The kernel calls the chains of type
-// nat at a hook in the order of their priorities, until one translates. So neither what we serve nor
-// what another program serves comes here. The checks are rules of the base chain, and not of a chain
-// to jump to, because every connection that no Service is about pays for them.
+// nat at a hook in the order of their priorities, until one translates. So packets that Sluice or another
+// program translates do not reach this chain. The checks are rules of the base chain itself, without a jump,
+// because every connection to any other destination pays for them.
 func (r *Renderer) rejecting(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
 	d := r.d
 	c := newBaseChain(name, natAt(hookNumber, priorityReject)).
@@ -243,9 +243,9 @@ func (r *Renderer) rejecting(name string, hookNumber uint32, check string, facts
 	return c.add(r.toNode(facts).goTo(chainNodePortCheck))
 }
 
-// unlessHere excepts what arrives for an address of this node from a check of ClusterIPs: it
-// is delivered, for example to a cache of DNS that has a ClusterIP. What the node sends there
-// is not.
+// unlessHere exempts packets that arrive for an address of this node from a check of ClusterIPs:
+// the host delivers them, for example to a DNS cache that has a ClusterIP. Packets that the node
+// itself sends are checked.
 func unlessHere(to *rule, check string) *rule {
 	if check == chainClusterIPsOutput {
 		return to
@@ -253,7 +253,7 @@ func unlessHere(to *rule, check string) *rule {
 	return to.local(fieldDaddr, true)
 }
 
-// servicesChain dispatches by frontend. What it comes back from is not served.
+// servicesChain dispatches by frontend. A packet that returns from the chain is not served.
 func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	d := r.d
 	c := newChain(chainServices)
@@ -261,7 +261,7 @@ func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	if !facts.MasqueradeAll {
 		toClusterIP = nil
 		if detect := facts.Detect[d.Family]; detect.Configured() {
-			// First the sender: a comparison costs less than a look-up.
+			// The sender is first, because a comparison costs less than a lookup.
 			toClusterIP = localPods(d, detect, true)
 		}
 	}
@@ -289,7 +289,7 @@ func (r *Renderer) nodePorts() *chain {
 		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts.name))
 }
 
-// nodePortAddresses returns the elements of the set of these addresses.
+// nodePortAddresses returns the set elements of the addresses on which node ports answer.
 func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Object {
 	on := facts.NodePorts[r.d.Family]
 	if on.All {
@@ -316,9 +316,9 @@ func (r *Renderer) nodePortCheck() *chain {
 		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal.name, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that no rule has served or rejected yet. The packet
-// of a connection that is older than the first chain of type nat comes here although a rule served
-// it: the kernel does not translate such a connection.
+// clusterIPsCheck ends connections to ClusterIPs that no rule has served or rejected yet. A packet of
+// a connection that is older than the first chain of type nat reaches it although a rule served the
+// packet: the kernel does not translate such a connection.
 func (r *Renderer) clusterIPsCheck(name string) *chain {
 	return newChain(name).
 		add(newRule(r.d).confirmed().leave()).
@@ -334,8 +334,8 @@ func (r *Renderer) reject() *chain {
 		add(newRule(r.d).reject())
 }
 
-// firewallCheck drops what the source ranges do not allow. Only what is on its way to a load
-// balancer VIP passes it.
+// firewallCheck drops packets from sources outside the source ranges of a frontend. It has no effect
+// on frontends without source ranges.
 func (r *Renderer) firewallCheck() *chain {
 	return newChain(chainFirewallCheck).add(r.notAllowed().goTo(chainOutOfRange))
 }
@@ -345,15 +345,15 @@ func (r *Renderer) notAllowed() *rule {
 	return newRule(r.d).fields(frontendKey).in(setFirewalled.name, false).fields(sourceKey).in(setAllowed.name, true)
 }
 
-// outOfRange counts and drops. The drop does not depend on the element that counts.
+// outOfRange counts and drops packets. It drops a packet even if no element counts it.
 func (r *Renderer) outOfRange() *chain {
 	return newChain(chainOutOfRange).
 		add(newRule(r.d).fields(frontendKey).in(setOutOfRange.name, false)).
 		add(newRule(r.d).drop())
 }
 
-// passed ends the treatment of packets that a Service without endpoints leaves to others. It takes the mark off
-// that traffic to ClusterIPs gets.
+// passed handles packets that a Service without endpoints leaves to other programs. It removes the mark that traffic
+// to ClusterIPs gets.
 func (r *Renderer) passed() *chain {
 	return newChain(chainPassed).add(newRule(r.d).marked(r.mark).unmark(r.mark))
 }
@@ -365,8 +365,8 @@ func (r *Renderer) nodePortOutOfRange() *chain {
 		add(newRule(r.d).drop())
 }
 
-// unallocated counts and drops. The chain stays as it is when the ClusterIP ranges change, so its counter
-// goes on.
+// unallocated counts and drops packets. The chain does not change with the ClusterIP ranges, so its counter
+// continues.
 func (r *Renderer) unallocated() *chain {
 	return newChain(chainUnallocated).
 		add(newRule(r.d).count().drop().says("Drop traffic to unallocated ClusterIPs"))

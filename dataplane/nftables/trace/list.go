@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// chainList has the base chains of all tables.
+// chainList maps the base chains of all tables to their type, hook and priority.
 type chainList map[place]rules.Base
 
-// listAttempts bounds how often a list is read that changes meanwhile.
+// listAttempts bounds the attempts to read a list. An attempt fails if the list changes during it.
 const listAttempts = 5
 
 // listChains reads the base chains of all families.
@@ -56,12 +56,12 @@ func (l chainList) translate() bool {
 	return false
 }
 
-// isRouted reports whether chains of a family see packets at the hooks of IPv4 or IPv6.
+// isRouted reports whether chains of a family are called at the IPv4 or IPv6 hooks.
 func isRouted(family uint8) bool {
 	return family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6 || family == unix.NFPROTO_INET
 }
 
-// tableText is nft's name of a table with its family.
+// tableText returns the family and the name of a table as nft prints them.
 func tableText(at place) string {
 	names := map[uint8]string{
 		unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
@@ -78,7 +78,7 @@ type found struct {
 	rejects bool
 }
 
-// ruleLists reads the rules of a chain when the first packet needs one of them.
+// ruleLists reads all rules of a chain when the caller first asks for one of them.
 type ruleLists struct {
 	socket *wire.Socket
 	family service.Family // of the flow
@@ -109,8 +109,8 @@ func (l *ruleLists) rule(ctx context.Context, at place, handle uint64) found {
 // Unprinted begins the text of a rule that package rules cannot print.
 const Unprinted = "("
 
-// text prints a rule. Of a rule with an expression that package rules cannot print, it lists the kinds of the
-// expressions that are neither common nor without effect, and the comment.
+// text prints a rule. If package rules cannot print one of the rule's expressions, text lists the kinds of its unusual
+// expressions instead, and its comment.
 func (l *ruleLists) text(at place, attrs []byte) string {
 	family := l.family
 	if at.family == unix.NFPROTO_IPV6 {
@@ -137,7 +137,7 @@ func (l *ruleLists) text(at place, attrs []byte) string {
 	return text
 }
 
-// kinds names the kinds of the expressions of a rule. Those of iptables-nft call extensions of iptables by name.
+// kinds returns the kinds of a rule's expressions. For match and target of iptables-nft, it adds the extension's name.
 func kinds(attrs []byte) (all []string) {
 	for element := range netlink.Attrs(netlink.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
 		kind := netlink.Find(element.Data, unix.NFTA_EXPR_NAME).Text()
@@ -149,7 +149,7 @@ func kinds(attrs []byte) (all []string) {
 	return all
 }
 
-// matchInfo is NFTA_MATCH_INFO. Of the extension comment, it is the text.
+// matchInfo is NFTA_MATCH_INFO. For the extension "comment", the attribute has the text of the comment.
 const matchInfo = 3
 
 // extension returns the name of an extension of iptables.

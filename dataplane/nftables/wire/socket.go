@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire carries transactions and questions to nf_tables over internal/netlink.
-// It knows how a transaction is framed, which message of it stands for which of the
-// caller's changes, and how the kernel rejects one. The bodies of the messages are its
-// caller's, package nftables.
+// Package wire sends transactions and requests to nf_tables over internal/netlink. It
+// frames transactions, maps their messages to the caller's changes, and reads the
+// kernel's rejections. Its callers encode the bodies of the messages.
 //
 // A rejection names the exact attribute that was rejected, a transaction is one buffer
-// without an answer per message, and the size of both is under control
-// (docs/adr/0006-nftables-shape.md).
+// without an answer per message, and this package sets the sizes of the socket's buffers
+// (docs/adr/0020-one-netlink-transport.md).
 package wire
 
 import (
@@ -24,7 +23,7 @@ import (
 // Socket is a connection to nf_tables; see [netlink.Socket].
 type Socket struct{ *netlink.Socket }
 
-// What the socket's buffers should hold.
+// The requested sizes of the socket's buffers.
 const (
 	sendBytes    = 64 << 20
 	receiveBytes = 16 << 20
@@ -79,9 +78,9 @@ func (s *Socket) Commit(t *Transaction) ([]*Rejection, error) {
 }
 
 // Ask sends a request of a kind (NFT_MSG_GET…) with attributes and calls each with the
-// messages of the reply, which are valid during the call. With all, it asks for
-// everything that matches, otherwise for one object. The error matches unix.ENOENT if
-// that does not exist, and netlink.ErrInterrupted if the tables were changed meanwhile.
+// messages of the reply, which are valid during the call. With all, it requests all
+// matching objects, otherwise one object. The error matches unix.ENOENT if that object
+// does not exist, and netlink.ErrInterrupted if the tables were changed during the dump.
 func (s *Socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(Message)) error {
 	flags := uint16(unix.NLM_F_ACK)
 	if all {
@@ -106,7 +105,7 @@ type Rejection struct {
 	Kind uint16
 	// Words are the kernel's explanation, if it gave one.
 	Words string
-	// About is what the rejected part stands for; see Transaction.Note.
+	// About has the caller's numbers for the rejected part; see Transaction.Note.
 	About []int
 }
 

@@ -24,17 +24,17 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Forwarders are the forwarders of userspace mode, which outlive a hand-over inside the process.
+// Forwarders are the forwarders of userspace mode, which outlive a reload of the configuration.
 // The zero value has none. Any goroutine may use it.
 type Forwarders struct {
-	// Sockets of a former process or mode are used before new ones are opened; nil for none.
+	// Sockets are the listening sockets of a previous process or mode, which are used before new ones are opened.
 	Sockets *relay.Sockets
 	// policy is asked before each connection to an endpoint; nil allows all.
 	policy atomic.Pointer[service.AddressPolicy]
 
 	mu     sync.Mutex
 	byName map[string]*userspace.Forwarder
-	// registry is that of all of them; nil if there are none.
+	// registry is shared by all forwarders; nil if there are none.
 	registry *userspace.Registry
 }
 
@@ -72,7 +72,7 @@ func (f *Forwarders) Configure(policy service.AddressPolicy, connectionsPerClien
 	}
 }
 
-// MayDial returns why there must be no connection to an endpoint; nil if there may.
+// MayDial returns an error if the policy forbids connections to an endpoint.
 func (f *Forwarders) MayDial(endpoint netip.Addr) error {
 	if policy := f.policy.Load(); policy != nil {
 		return policy.Check(endpoint)
@@ -80,10 +80,10 @@ func (f *Forwarders) MayDial(endpoint netip.Addr) error {
 	return nil
 }
 
-// holders names what has a bound that a client meets.
+// holders names the scope of each limit.
 var holders = map[relay.Refusal]string{relay.ClientFull: "client", relay.PartFull: "Service", relay.TotalFull: "process"}
 
-// sayFull returns a function that logs a bound.
+// sayFull returns a function that logs a limit that was reached.
 func sayFull(log *zap.Logger) func(userspace.Full) {
 	return func(b userspace.Full) {
 		log := log.With(zap.Stringer("service", b.Port.Service), zap.String("port", b.Port.Name), zap.Stringer("client", b.Client),
@@ -139,8 +139,8 @@ func (f *Forwarders) each(visit func(*relay.Listener)) {
 	}
 }
 
-// Share puts copies of the listening sockets into a pool: those at addresses that are chosen. It
-// returns how many could not be copied.
+// Share puts copies of the listening sockets at the chosen addresses into a pool, and returns how
+// many could not be copied.
 func (f *Forwarders) Share(pool *relay.Sockets, chosen func(netip.Addr) bool) (failed int) {
 	f.each(func(l *relay.Listener) {
 		if chosen(l.Place().At.Addr()) && l.Share(pool) != nil {
@@ -150,7 +150,7 @@ func (f *Forwarders) Share(pool *relay.Sockets, chosen func(netip.Addr) bool) (f
 	return failed
 }
 
-// Drain takes no more clients: another process has the listening sockets. Connections go on.
+// Drain stops accepting clients, because another process has the listening sockets. Open connections continue.
 func (f *Forwarders) Drain() { f.each((*relay.Listener).Drain) }
 
 // Busy returns how many clients have an open TCP connection, or wait for an answer over UDP.
@@ -194,7 +194,7 @@ type UserspaceOptions struct {
 	AnswerARP bool
 	// Sysctls are where kernel parameters are set.
 	Sysctls sysctl.Files
-	// Lacks is where the reason is noted for which a family is not served; nil for nowhere.
+	// Lacks receives the reason why a family is not served. It may be nil.
 	Lacks *Lacks
 	Log   *zap.Logger
 }
@@ -202,14 +202,14 @@ type UserspaceOptions struct {
 // Userspace builds two domains per family, whose listeners are those of the forwarders. It needs
 // routes and a table of nf_tables.
 func Userspace(forwarders *Forwarders, o UserspaceOptions) (all []proxy.Domain, err error) {
-	if !forwarders.Any() { // not for another configuration of the same mode
+	if !forwarders.Any() { // not again after a reload in the same mode
 		o.Log.Warn("userspace mode does not enforce NetworkPolicy for connections to Services",
 			zap.String("reason", "endpoints see an address of the node"))
 	}
 	say := o.Log
 	for _, part := range []userspace.Part{userspace.Addresses, userspace.NodePorts} {
 		domains, err := userspaceDomains(part, forwarders, o, say)
-		say = zap.NewNop() // of a family that is missing, once
+		say = zap.NewNop() // log a missing family only for the first part
 		if err != nil {
 			return nil, err
 		}
@@ -218,8 +218,8 @@ func Userspace(forwarders *Forwarders, o UserspaceOptions) (all []proxy.Domain, 
 	return all, nil
 }
 
-// SetUserspace sets the kernel parameters that userspace mode needs. What is set already stays. A local address
-// answers ARP requests on every interface otherwise, so each node would claim those of load balancers.
+// SetUserspace sets the kernel parameters that userspace mode needs, unless they are set already. Without them, the
+// kernel answers ARP requests for a local address on every interface, so each node would claim load balancer addresses.
 func SetUserspace(o UserspaceOptions) error {
 	if o.AnswerARP {
 		return nil
@@ -229,7 +229,7 @@ func SetUserspace(o UserspaceOptions) error {
 	})
 }
 
-// guardFor returns the guard of a part, nil if it has none or if the kernel cannot have one and that is accepted.
+// guardFor returns the guard of a part; nil if it needs none, or if the kernel does not support it and o accepts that.
 func guardFor(part userspace.Part, family service.Family, o UserspaceOptions) (userspace.Guard, error) {
 	if part == userspace.NodePorts { // which are at addresses of the host itself
 		return nil, nil
@@ -241,7 +241,7 @@ func guardFor(part userspace.Part, family service.Family, o UserspaceOptions) (u
 	return guard, nil
 }
 
-// withoutGuard returns what keeps the mode from starting if there is no guard for a reason; nil if it may start.
+// withoutGuard returns the error with which a start fails if no guard can be made; nil if the mode may start without.
 func (o *UserspaceOptions) withoutGuard(err error) error {
 	_, lacks := errors.AsType[*nftkernel.MissingError](err)
 	switch {
@@ -286,17 +286,17 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, o UserspaceOp
 	})
 }
 
-// Untranslate cuts the UDP flows to the listeners of the forwarders that the rules of another mode
-// have translated: they would stay with an endpoint of then.
+// Untranslate deletes the UDP flows to the forwarders' listeners that rules of another mode translated.
+// Otherwise they would keep the endpoint that those rules chose.
 func (f *Forwarders) Untranslate(ctx context.Context) error {
 	served := f.servedUDP()
 	_, err := deleteUDP(ctx, func(d *conntrack.Connection) bool { return d.Translated() && served[d.To] })
 	return err
 }
 
-// Forget makes the kernel forget the UDP flows to and from the forwarders, and returns how many there were: the
-// rules then decide about the next datagram of each client, also of one that uses a port again. An answer that
-// comes later begins another such flow, since the kernel takes it for a first datagram.
+// Forget makes the kernel forget the UDP flows to and from the forwarders, and returns how many there were. The rules
+// then apply to the next datagram of each client, even if it reuses a source port. A later reply of a forwarder begins
+// another such flow, because the kernel takes it for a first datagram.
 func (f *Forwarders) Forget(ctx context.Context) (deleted int, err error) {
 	return forget(ctx, f.servedUDP())
 }
@@ -335,9 +335,9 @@ func deleteUDP(ctx context.Context, stale func(*conntrack.Connection) bool) (del
 	return deleted, err
 }
 
-// ReleaseAddresses removes those of some addresses that userspace mode has made local, if there are any. A Service that was
-// deleted while no process served may have left the API server's: then only this leads to it again. An address that is
-// wanted after all returns with the next audit.
+// ReleaseAddresses removes those of the given addresses that userspace mode made local. If a Service at the API
+// server's address was deleted while no proxy ran, that address is still local, and the API server is unreachable
+// until this call. The next audit restores an address that a Service still needs.
 func ReleaseAddresses(ctx context.Context, addrs []netip.Addr) {
 	for _, family := range service.Families {
 		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return service.FamilyOf(a.Unmap()) != family })

@@ -14,10 +14,10 @@ const (
 	// connectionsMax bounds the open connections that count, of about 300 bytes each, and serviceMax those of one Service.
 	// With more, a sample counts: see sample.go.
 	connectionsMax, serviceMax = 1 << 17, 1 << 14
-	// waitingMax bounds the connections without an answer, and serviceWaitingMax those of one Service. With more, those
-	// are let go of whose silence was judged, and then new ones are not judged.
+	// waitingMax bounds the connections without an answer, and serviceWaitingMax those of one Service. At the limit, those
+	// whose silence was judged are dropped; if that is not enough, new ones are not judged.
 	waitingMax, serviceWaitingMax = 1 << 16, 1 << 13
-	// patience is how long an endpoint has for its answer to the first packet.
+	// patience is how long an endpoint has to answer the first packet.
 	patience = 500 * time.Millisecond
 )
 
@@ -30,7 +30,7 @@ type connection struct {
 	replied, judged bool
 	// counts is set if it is one of the open connections that count.
 	counts bool
-	// entry identifies it for deletion, unless it was there first.
+	// entry identifies it for deletion. It is not set if the connection was found in the table.
 	entry conntrack.Description
 }
 
@@ -41,7 +41,7 @@ type waiting struct {
 	c  *connection
 }
 
-// handle takes one announcement.
+// handle handles one event.
 func (w *worker) handle(e *conntrack.TableEvent) {
 	t := w.services[e.Key]
 	if t == nil || !t.follows() {
@@ -99,8 +99,8 @@ func (w *worker) roomToWait(t *tracked) bool {
 	return true
 }
 
-// relieve lets go of the connections whose silence was judged. Those of forged clients must not keep others from being
-// judged.
+// relieve drops the connections whose silence was judged, so that connections of forged clients do not prevent the
+// judgment of others.
 func (w *worker) relieve(t *tracked) {
 	for of, c := range t.open {
 		if c.judged && !c.counts {
@@ -112,7 +112,7 @@ func (w *worker) relieve(t *tracked) {
 
 func (w *worker) begin(t *tracked, of conntrack.Tuple, e *conntrack.TableEvent) {
 	// A connection that the kernel picks up in the middle, for example because its entry was lost, may reach an endpoint
-	// that does not know it. The reset says nothing about the endpoint, and the kernel announces no answer.
+	// that does not know it. Its reset is no evidence against the endpoint, and no event reports an answer.
 	judges := t.outliers != nil && of.Protocol == service.TCP.Number() && e.State == "SYN_SENT"
 	if !judges && !t.least {
 		return
@@ -138,8 +138,8 @@ func (w *worker) answered(t *tracked, of conntrack.Tuple, c *connection, now tim
 	}
 }
 
-// end handles the end of a connection. A reset in answer to the first packet ends it before it has an answer. If the
-// kernel counts packets, a reset by the client itself has none of the other direction.
+// end handles the end of a connection. A reset in response to the first packet ends it without an answer. If the
+// kernel counts packets and saw none from the endpoint, the client itself sent the reset.
 func (w *worker) end(t *tracked, of conntrack.Tuple, c *connection, e *conntrack.TableEvent) {
 	refused := e.Kind == conntrack.Ended && !c.replied && !e.Replied && e.State == "CLOSE" &&
 		!(e.Accounted && e.Carried.PacketsOut == 0)
@@ -190,8 +190,8 @@ func (w *worker) forget() {
 	w.silent = nil
 }
 
-// silence judges the connections that have waited too long for an answer. While this goroutine was delayed, answers may
-// have come that it has not heard yet.
+// silence judges the connections that have waited too long for an answer. After a delay of this goroutine, it waits
+// until patience has passed again, because events with answers may not have been handled yet.
 func (w *worker) silence(now time.Time) {
 	for len(w.silent) > 0 {
 		next := w.silent[0]
@@ -211,7 +211,7 @@ func (w *worker) silence(now time.Time) {
 	w.silent = nil
 }
 
-// found counts a connection that was open before anything was heard of it.
+// found counts an open connection of the table that began before its events were received.
 func (w *worker) found(key service.Key, c *conntrack.Connection) {
 	of := c.Tuple()
 	if t := w.services[key]; t != nil && t.least && t.open[of] == nil && c.State != "TIME_WAIT" && c.State != "CLOSE" {

@@ -2,14 +2,14 @@
 
 // Package balance observes connections, and changes the weights of the endpoints of Services that ask for it: those of
 // new endpoints (slow start), of endpoints with many open connections (leastConnections), and of endpoints that do not
-// answer (outliers). What it observes becomes one more slice of the Service, so that actors, explanations and answers to
-// questions all follow from the same data.
+// answer (outliers). The observations become one more slice of the Service, so that actors, explanations and answers to
+// queries all use the same data.
 //
-//	watcher.go       who asks for what, and the loop
-//	listen.go        when the kernel announces connections
-//	connections.go   the connections that they are about
-//	outlier.go       endpoints that fail
-//	weights.go       new endpoints, and open connections
+//	watcher.go       the Services that ask for it, and the loop
+//	listen.go        the subscription to connection events
+//	connections.go   the observed connections
+//	outlier.go       failing endpoints
+//	weights.go       weights of new endpoints, and by open connections
 package balance
 
 import (
@@ -26,28 +26,28 @@ import (
 )
 
 const (
-	// look is the pause between two looks at silent connections, and weightPause the least one between two changes of
-	// the weights of a Service by age or connections. It grows with the Service.
+	// look is the pause between two ticks. weightPause is the shortest pause between two changes of the weights of a
+	// Service by age or connections; it grows with the number of endpoints.
 	look, weightPause = 100 * time.Millisecond, time.Second
-	// weighedMax bounds the Services whose weights change in one look.
+	// weighedMax bounds the Services whose weights change in one tick.
 	weighedMax = 10
 	// pauseEndpoints is the number of endpoints that double weightPause.
 	pauseEndpoints = 256
-	// tryAgain is the pause after a failure of the kernel's announcements, and lostPause after some were lost.
+	// tryAgain is the pause after a failure to receive the kernel's events, and lostPause after some were lost.
 	tryAgain, lostPause = time.Minute, time.Second
 )
 
-// Config is what a Watcher needs of the proxy. All functions may be called at any time and do not block.
+// Config is what a Watcher needs from the proxy. All functions may be called at any time and do not block.
 type Config struct {
 	// Snapshot returns what is known of a Service, and Facts of the node.
 	Snapshot func(service.Key) service.Snapshot
 	Facts    func() *service.NodeFacts
-	// Feed has the kernel's announcements and its connection table.
+	// Feed delivers the kernel's connection events and its connection table.
 	Feed *conntrack.Feed
-	// Observe tells the Service's actor; nil means nothing is observed.
+	// Observe passes observations to the Service's actor; nil means that there are none.
 	Observe func(service.Key, *service.Observed)
-	// Outliers says that endpoints that fail are avoided here, and Least that weights follow open connections. Otherwise
-	// the kernel's or the process's own means do.
+	// Outliers means that the watcher avoids failing endpoints, and Least that its weights follow open connections.
+	// Otherwise, the kernel or the forwarders of this process do that.
 	Outliers, Least bool
 	// Pause is how long a suspect gets no connection at first; 0 for the default.
 	Pause time.Duration
@@ -55,20 +55,20 @@ type Config struct {
 	Delete func(context.Context, service.Family, []conntrack.Description) error
 	// Listen receives what was decided. It must not block.
 	Listen func(Event)
-	// Partly is told the first Service with more connections than are observed, and again once there was none.
+	// Partly is called with the first Service that has more connections than are observed, and again after there was none.
 	Partly func(service.Key)
-	// Failed is told why connections are not observed, and nil before the next attempt.
+	// Failed is called with the reason why connections are not observed or deleted, and with nil before the next attempt.
 	Failed func(error)
 }
 
-// Event says that an endpoint is a suspect now, or no longer.
+// Event reports that an endpoint became a suspect, or is no longer one.
 type Event struct {
 	Key      service.Key
 	Endpoint netip.AddrPort
 	Suspect  bool
 }
 
-// Watcher watches for Services that adapt. While there are none, it costs nothing.
+// Watcher changes the weights of Services that ask for it. Without such Services, it costs nothing.
 type Watcher struct {
 	config Config
 	wake   chan struct{}
@@ -79,11 +79,11 @@ type Watcher struct {
 	changed  map[service.Key]*programmed
 	suspects int
 	ejected  uint64
-	// partlyObserved counts the Services of whose connections a part is observed.
+	// partlyObserved counts the Services with more connections than are observed.
 	partlyObserved atomic.Int64
 }
 
-// programmed are the endpoints of a Service in the kernel, of the families with news.
+// programmed contains the views of a Service that are in the kernel, of the families that changed.
 type programmed struct {
 	views service.PerFamily[*service.View]
 }
@@ -103,7 +103,7 @@ func (w *Watcher) Tally() (suspects int, ejected uint64) {
 // PartlyObserved returns the number of Services with more connections than are observed.
 func (w *Watcher) PartlyObserved() int { return int(w.partlyObserved.Load()) }
 
-// asks reports whether a Service asks for something that is done here.
+// asks reports whether a Service asks for something that the watcher does.
 func (w *Watcher) asks(view *service.View) bool {
 	return view.Adaptation.SlowStart > 0 || w.config.Outliers && view.Adaptation.Outliers ||
 		w.config.Least && view.Balancing == service.LeastConnections
@@ -138,27 +138,27 @@ func (w *Watcher) Programmed(_ context.Context, family service.Family, view serv
 type worker struct {
 	*Watcher
 	services map[service.Key]*tracked
-	// observing counts the Services that need announcements, and counting those whose open connections count.
+	// observing counts the Services that need events, and counting those whose open connections count.
 	observing, counting int
-	// counted and waiting are the sums of all Services, and silent has the connections without an answer so far, in the
-	// order in which they began. partial are the Services of whose connections a part is observed.
+	// counted and waiting are the sums of all Services. silent contains the connections without an answer so far, in the
+	// order in which they began. partial are the Services with more connections than are observed.
 	counted, waiting int
 	silent           []waiting
 	partial          map[*tracked]bool
-	// relieved is set if room for connections without an answer was made since the last tick.
+	// relieved is set if all Services were relieved since the last tick.
 	relieved bool
 	// ticked is the time of the last tick, and resumed the end of the last delay of this goroutine.
 	ticked, resumed time.Time
-	// heard is nil while the process does not listen for this part.
+	// heard is the subscription to connection events; nil while there is none.
 	heard *conntrack.Subscription
 	// retry is when to listen again after a loss or a failure, and failed is set after a failure.
 	retry  time.Time
 	failed bool
-	// stale is set while open connections of a Service may not count.
+	// stale is set while some open connections may not have been counted.
 	stale bool
 	// uneasy are the Services with suspects or trials, and shifting those whose weights change with time.
 	uneasy, shifting map[service.Key]*tracked
-	// purge are suspects whose connections without an answer are deleted. True means that the kernel avoids them.
+	// purge are suspects whose unanswered connections are to be deleted. The value is true once the kernel avoids them.
 	purge map[purged]bool
 }
 
@@ -205,12 +205,12 @@ func newWorker(w *Watcher) *worker {
 	}
 }
 
-// restless reports whether time may bring something.
+// restless reports whether a tick may have something to do.
 func (w *worker) restless() bool {
 	return len(w.silent)+len(w.uneasy)+len(w.shifting)+len(w.partial) > 0 || !w.retry.IsZero()
 }
 
-// takeAll takes the Services that have changed, and begins or ends to listen.
+// takeAll takes the Services that have changed, and starts or stops listening.
 func (w *worker) takeAll(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	changed := w.changed
@@ -224,7 +224,7 @@ func (w *worker) takeAll(ctx context.Context, now time.Time) {
 	w.attend(ctx, now)
 }
 
-// take brings what is known of a Service up to date.
+// take updates the state of a Service from its snapshot.
 func (w *worker) take(key service.Key, now time.Time) {
 	known := w.config.Snapshot(key)
 	t := w.services[key]
@@ -266,7 +266,7 @@ func (w *worker) take(key service.Key, now time.Time) {
 	}
 }
 
-// need notes what a Service needs connections for. If open ones newly count, it begins again.
+// need notes what a Service needs connections for. It forgets them if it needs none, or if counting starts or stops.
 func (w *worker) need(t *tracked, outliers, least bool) {
 	change := func(before, after bool, count *int) {
 		switch {
@@ -284,7 +284,7 @@ func (w *worker) need(t *tracked, outliers, least bool) {
 	t.least = least
 }
 
-// readySince returns when a new endpoint became ready, by the API as far as it says so: by the last change of its slice.
+// readySince returns when a new endpoint became ready: the time of its slice's last change, or now if that is unknown.
 func readySince(from []*service.Slice, addr netip.Addr, now time.Time) time.Time {
 	for _, s := range from {
 		if s.Trigger.IsZero() || s.Trigger.After(now) {
@@ -297,7 +297,7 @@ func readySince(from []*service.Slice, addr netip.Addr, now time.Time) time.Time
 	return now
 }
 
-// leave ends to track a Service.
+// leave stops tracking a Service.
 func (w *worker) leave(t *tracked) {
 	if t == nil {
 		return
@@ -310,7 +310,7 @@ func (w *worker) leave(t *tracked) {
 	w.publish(t, time.Now())
 }
 
-// publish tells the actor what it does not know yet.
+// publish sends changed observations to the actor, and reports the suspects.
 func (w *worker) publish(t *tracked, now time.Time) {
 	if o := t.observed(now); !o.Equal(t.published) {
 		w.mark(t.key, t.published, o)
@@ -320,7 +320,7 @@ func (w *worker) publish(t *tracked, now time.Time) {
 	w.tell(t)
 }
 
-// mark remembers the endpoints that the kernel is to avoid from now on.
+// mark adds the new suspects to purge, and removes those that are no longer suspects.
 func (w *worker) mark(key service.Key, before, after *service.Observed) {
 	each := func(in, other *service.Observed, do func(purged)) {
 		if in == nil {
@@ -336,7 +336,7 @@ func (w *worker) mark(key service.Key, before, after *service.Observed) {
 	each(before, after, func(p purged) { delete(w.purge, p) })
 }
 
-// tell reports the suspects that are new, and those that are none any more. One on trial still is one.
+// tell reports which endpoints became suspects, and which are no longer suspects. An endpoint on trial is still one.
 func (w *worker) tell(t *tracked) {
 	var now []netip.AddrPort
 	if t.outliers != nil {
@@ -375,7 +375,7 @@ func (w *worker) judged(t *tracked, changed bool, now time.Time) {
 	}
 }
 
-// avoided notes that the kernel avoids suspects.
+// avoided notes which suspects of a Service the kernel avoids now.
 func (w *worker) avoided(key service.Key, p *programmed) {
 	for suspect := range w.purge {
 		view := p.views[service.FamilyOf(suspect.endpoint.Addr())]
@@ -385,8 +385,8 @@ func (w *worker) avoided(key service.Key, p *programmed) {
 	}
 }
 
-// deleteUnanswered deletes the connections without an answer to suspects that the kernel avoids now: the next packets of
-// their clients choose another endpoint. The connection of a trial stays until it has its outcome.
+// deleteUnanswered deletes the unanswered connections to suspects that the kernel avoids now, so that the next packets
+// of their clients go to another endpoint. The connection of a trial stays until its outcome is known.
 func (w *worker) deleteUnanswered(ctx context.Context) {
 	for suspect, avoided := range w.purge {
 		if t := w.services[suspect.key]; !avoided || t != nil && t.outliers != nil && t.outliers.tries(suspect.endpoint) {
@@ -411,15 +411,15 @@ func (w *worker) deleteUnanswered(ctx context.Context) {
 	}
 }
 
-// purgeLate handles a silent connection to a suspect. It may have begun just before the kernel avoided the suspect, while
-// its beginning was heard only after the others were deleted: then they are deleted again.
+// purgeLate handles a silent connection to a suspect. It may have begun before the kernel avoided the suspect, although
+// its event was received after deleteUnanswered ran. Then the suspect is purged again.
 func (w *worker) purgeLate(t *tracked, e netip.AddrPort) {
 	p := purged{t.key, e}
 	if _, due := w.purge[p]; due {
 		return
 	}
 	if o, _ := t.published.Of(e); o.Suspect {
-		w.purge[p] = true // the kernel has avoided it since the others were deleted
+		w.purge[p] = true // purged before, so the kernel avoids it
 	}
 }
 
@@ -435,10 +435,10 @@ func reaches(view *service.View, e netip.AddrPort) bool {
 	return false
 }
 
-// tick does what time brings.
+// tick does the periodic work.
 func (w *worker) tick(ctx context.Context, now time.Time) {
 	if now.Sub(w.ticked) > 3*look {
-		w.resumed = now // answers may wait to be heard
+		w.resumed = now // events with answers may not have been handled yet
 	}
 	w.ticked = now
 	w.relieved = false
@@ -461,7 +461,7 @@ func (w *worker) tick(ctx context.Context, now time.Time) {
 	}
 }
 
-// weigh changes the weights of some Services that are due, in turn.
+// weigh changes the weights of the Services that are due, at most weighedMax, the longest overdue first.
 func (w *worker) weigh(now time.Time) {
 	var due []*tracked
 	for key, t := range w.shifting {

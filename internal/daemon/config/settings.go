@@ -44,8 +44,8 @@ func (c *Config) NodeName() (string, error) {
 // the configured one, or the one chosen for ModeBest. The error is that of NodeName.
 //
 // The meaning of a setting follows from the configured mode alone: if a file names no
-// mode, node ports answer on all addresses, as they did with kube-proxy's iptables, even
-// if nftables serves.
+// mode, node ports respond on all addresses, as in kube-proxy's iptables mode, even if
+// Sluice chose nftables.
 func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	name, err := c.NodeName()
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Config) nodePorts() (primary bool, ranges []netip.Prefix) {
 	return primary, ranges
 }
 
-// NamesLoopback reports whether an entry of nodePortAddresses names nothing but loopback addresses.
+// NamesLoopback reports whether an entry of nodePortAddresses names only loopback addresses.
 func NamesLoopback(entry string) bool {
 	r, isRange := parseRange(entry)
 	return entry == nodePortLocalhost || isRange && r.Addr().IsLoopback()
@@ -122,9 +122,9 @@ func (c *Config) ForwardsLocalhost() (forwards service.PerFamily[bool]) {
 	return forwards
 }
 
-// localhostByField reports whether nftables.localhostNodePorts enables the forwarder, in both families:
-// if the configuration asks for it, or if no mode is set, because iptables mode, which may have served
-// the node before, answers there. It never does if nodePortAddresses names no loopback address.
+// localhostByField reports whether nftables.localhostNodePorts enables the forwarder, in both families: if it is set,
+// or by default without a mode, because iptables mode may have answered on localhost before. nodePortAddresses without
+// loopback addresses disable it, except primary in nftables mode, where that is the default.
 func (c *Config) localhostByField() bool {
 	primary, ranges := c.nodePorts()
 	if c.KubeProxy.Mode == ModeBest && !*c.KubeProxy.IPTables.LocalhostNodePorts {
@@ -193,7 +193,7 @@ func (c *Config) HealthPort() uint16 {
 func (c *Config) DeniedAddresses() []netip.Prefix { return parseRanges(c.Sluice.Addresses.Denied) }
 
 // DeniedPorts returns the TCP ports that no Service gets at an external IP or a load balancer IP: the configured ones, and
-// those of Sluice's own addresses, which all nodes have alike.
+// those of Sluice's own listen addresses, which are the same on all nodes.
 func (c *Config) DeniedPorts() (ports []uint16) {
 	for _, port := range c.Sluice.Addresses.DeniedPorts {
 		ports = append(ports, uint16(port)) // checked
@@ -236,7 +236,7 @@ const (
 	FormatText    = "text"
 )
 
-// Log says what is logged, how and where.
+// Log specifies what is logged, how and where.
 type Log struct {
 	// Level is the lowest level that is logged: debug, info, warn or error.
 	Level string
@@ -244,21 +244,21 @@ type Log struct {
 	Format string
 	// Verbosity is klog's, for the libraries that write to it.
 	Verbosity int
-	// OwnVerbosity is the one of Sluice's own lines.
+	// OwnVerbosity is the verbosity of Sluice's own lines.
 	OwnVerbosity int
 	// VModule is klog's verbosity by file.
 	VModule logsapi.VModuleConfiguration
-	// SplitStream sends lines that are no errors to standard output.
+	// SplitStream sends lines other than errors to standard output.
 	SplitStream bool
 }
 
-// DebugVerbosity is the klog verbosity from which Kubernetes components log for
-// debugging (its logging conventions).
+// DebugVerbosity is the lowest klog verbosity at which Kubernetes components log for
+// debugging (Kubernetes logging conventions).
 const DebugVerbosity = 4
 
-// Log returns the log settings: Sluice's own where they are set, otherwise what those of
-// kube-proxy amount to. A level that is set decides on Sluice's own lines, and the
-// verbosity on those of libraries.
+// Log returns the log settings: Sluice's own where they are set, otherwise those derived
+// from kube-proxy's. If Sluice's level is set, it applies to Sluice's own lines, and the
+// verbosity to those of libraries.
 func (c *Config) Log() Log {
 	k := &c.KubeProxy.Logging
 	l := Log{

@@ -10,13 +10,13 @@ const (
 	SluiceKind       = "SluiceConfiguration"
 )
 
-// sluicePrefix starts the paths of fields in the second document, which shares some
-// names with the first.
+// sluicePrefix starts the paths of fields of SluiceConfiguration, because kube-proxy's
+// configuration has some of the same field names.
 const sluicePrefix = SluiceKind + "."
 
-// SluiceConfiguration is the table of the settings that kube-proxy does not have. The tags of a field are all that is
-// known of it: json is its name; help its meaning; default its value if a file omits it, and unset what applies if that
-// depends on something else; flag the flag that sets it as well. The checks are oneof, min, max and is (table.go).
+// SluiceConfiguration is the table of the settings that kube-proxy does not have. Tags define each field: json is its
+// name; help its meaning; default its value if a file omits it; unset describes a default that depends on something
+// else; flag is the flag that also sets it. oneof, min, max and is define the checks (table.go).
 type SluiceConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -27,8 +27,8 @@ type SluiceConfiguration struct {
 	} `json:"actors"`
 
 	Addresses struct {
-		// Denied has the metadata and platform servers that are not link-local: Azure's WireServer, older instances of
-		// Oracle Cloud, AWS, Google Cloud.
+		// By default, Denied contains the metadata and platform servers that are not link-local: Azure's WireServer, and
+		// those of older instances of Oracle Cloud, of AWS and of Google Cloud.
 		Denied                   []string `json:"denied" default:"[\"168.63.129.16/32\",\"192.0.0.192/32\",\"fd00:ec2::254/128\",\"fd20:ce::254/128\"]" is:"range" help:"forbidden ranges for endpoints, external IPs and load balancer IPs, in addition to loopback, link-local, multicast and unspecified addresses"`
 		DeniedPorts              []int32  `json:"deniedPorts" default:"[10250]" min:"1" max:"65535" help:"TCP ports of nodes that no Service gets at external IPs and load balancer IPs, in addition to the ports of Sluice's own addresses"`
 		ExternalIPsInServiceCIDR bool     `json:"externalIPsInServiceCIDR" help:"handle external IPs inside the ranges of ServiceCIDR objects"`
@@ -39,7 +39,7 @@ type SluiceConfiguration struct {
 	} `json:"iptables"`
 
 	NFTables struct {
-		// LocalhostNodePorts is on if Sluice chose the mode, because iptables mode answered there before.
+		// LocalhostNodePorts is on by default if no mode is set, because iptables mode may have answered there before.
 		LocalhostNodePorts *bool  `json:"localhostNodePorts" unset:"true unless the mode is nftables" help:"make node ports respond on 127.0.0.1 and ::1 in nftables mode"`
 		Offload            string `json:"offload" default:"off" oneof:"off,tcp" help:"connections to Services that bypass netfilter and routing once they are established: off or tcp (nftables mode)"`
 	} `json:"nftables"`
@@ -80,7 +80,7 @@ type SluiceConfiguration struct {
 	Balancing struct {
 		Seed          int32           `json:"seed" min:"0" help:"number that hashes of clients begin with, the same on all nodes (nftables and userspace modes)"`
 		DrainDeadline metav1.Duration `json:"drainDeadline" min:"0s" max:"24h" help:"maximum lifetime of connections to an endpoint that was removed from a Service without the annotation sluice.dev/drain; 0 means no limit in nftables and iptables modes, and 15 min in IPVS and userspace modes"`
-		// ObserveConnections costs all Services of a node, so that not everyone may ask for it.
+		// ObserveConnections makes connections to all Services of a node cost more, so it limits who may ask for it.
 		ObserveConnections Observed `json:"observeConnections" default:"off" help:"let Services ask for sluice.dev/outlier and leastConnections, for which the kernel announces all connections of the node: off, all, or the names of namespaces"`
 	} `json:"balancing"`
 
@@ -95,14 +95,14 @@ type SluiceConfiguration struct {
 	} `json:"inspection"`
 
 	State struct {
-		// Dir should not survive a reboot, as the settings do not. Each network namespace needs its own.
+		// Dir should not survive a reboot, because sysctl values do not. Each network namespace needs its own.
 		Dir string `json:"dir" flag:"sluice-state-dir" default:"/run/sluice" is:"directory" help:"directory for runtime state (original sysctl values, socket)"`
 	} `json:"state"`
 
 	Reload string `json:"reload" default:"immediately" oneof:"immediately,off" help:"when a changed configuration file is applied: immediately, or off, which only reports it"`
 }
 
-// LogConfiguration says what is logged, and how.
+// LogConfiguration specifies what is logged, and how.
 type LogConfiguration struct {
 	Level  string `json:"level" unset:"info" oneof:"debug,info,warn,error" help:"minimum log level: debug, info, warn or error; -v then applies to libraries only"`
 	Format string `json:"format" unset:"the value of --logging-format" oneof:"text,json,console,auto" help:"log format: text (klog's), json, console, or auto (console on a terminal, otherwise json)"`
@@ -156,7 +156,7 @@ const AllHosts = "*"
 // On reports whether there is a certificate.
 func (s *SecurityConfiguration) On() bool { return s.CertFile != "" || s.SelfSigned }
 
-// setModeDefaults fills in what depends on the mode, flags included.
+// setModeDefaults fills in the defaults that depend on the mode, after flags and files have set it.
 func (s *SluiceConfiguration) setModeDefaults(mode Mode) {
 	setPointer(&s.NFTables.LocalhostNodePorts, mode != ModeNFTables)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// view resolves a Service, which takes time for each of its endpoints: 0.2 ms for 5,000.
+// view resolves a Service. The time grows with the number of endpoints: 0.2 ms for 5,000.
 func (h *Hub) view(key service.Key) *service.View {
 	known := h.config.Snapshot(key)
 	view := service.Resolve(key, known.Spec, known.Slices, h.config.Facts())
 	return &view
 }
 
-// why says what the rules of the proxy do with packets to a frontend that did not become a connection.
+// why returns what the proxy's rules did with packets to a frontend that began no connection, and the reason.
 func why(view *service.View, f service.Frontend, client netip.Addr) (traffic.Verdict, string) {
 	e := exposure(view, f)
 	switch {

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// begunMax bounds the connections that are remembered, of about 200 bytes each, and pendingMax packets that may
-	// not be served.
+	// begunMax bounds the connections that are remembered, of about 200 bytes each, and pendingMax the packets that may
+	// not have been served.
 	begunMax, pendingMax = 1 << 16, 1 << 13
-	// patience is how long after its first packet a connection has to exist. Packets that wait for the address of the
-	// next hop take up to a second.
+	// patience is the time after a first packet within which its connection must begin. Resolving the next hop's address
+	// can take up to a second of it.
 	patience = 1500 * time.Millisecond
 )
 
-// table has connections that began, and packets that may not have been served.
+// table contains connections that began, and packets that may not have been served.
 type table struct {
 	begun   map[conntrack.Tuple]begun
 	pending map[conntrack.Tuple]pending
-	// blind is until when packets say nothing, because events were lost.
+	// blind is the time until which packets are ignored, because events were lost.
 	blind time.Time
 }
 
@@ -46,8 +46,8 @@ func newTable() table {
 	return table{begun: map[conntrack.Tuple]begun{}, pending: map[conntrack.Tuple]pending{}}
 }
 
-// remember remembers a connection. Without room, those that are older than the samples that wait are forgotten, and so
-// the times at which they began; it returns false if there are too many new ones.
+// remember remembers a connection. If there is no room, it forgets the connections that are older than any pending
+// packet, and with them their start times. It returns false if there are still too many.
 func (t *table) remember(of conntrack.Tuple, b begun, now time.Time) bool {
 	if _, is := t.begun[of]; !is && len(t.begun) >= begunMax {
 		maps.DeleteFunc(t.begun, func(_ conntrack.Tuple, old begun) bool { return now.Sub(old.start) > patience })
@@ -56,20 +56,20 @@ func (t *table) remember(of conntrack.Tuple, b begun, now time.Time) bool {
 	return len(t.begun) <= begunMax
 }
 
-// forget is for lost events: what is remembered may be wrong.
+// forget clears the table after events were lost, because its content may be wrong.
 func (t *table) forget(now time.Time) {
 	clear(t.begun)
 	clear(t.pending)
 	t.blind = now.Add(patience)
 }
 
-// lost is for lost announcements.
+// lost handles a loss of events.
 func (w *watcher) lost(now time.Time) {
 	w.table.forget(now)
 	w.missed(1)
 }
 
-// handle handles one announcement.
+// handle handles one event.
 func (w *watcher) handle(e *conntrack.TableEvent) {
 	t, of := &w.table, e.Tuple()
 	known, is := t.begun[of]
@@ -83,7 +83,7 @@ func (w *watcher) handle(e *conntrack.TableEvent) {
 		w.closed(e, known.start)
 		t.remember(of, begun{start: known.start, recorded: true}, e.At)
 	case e.Kind == conntrack.Ended:
-		// A connection that was closed before anyone listened has no record now.
+		// A connection that closed before the watcher subscribed gets no record.
 		if late := !is && e.Closed(); !known.recorded && !late {
 			w.closed(e, known.start)
 		}
@@ -111,8 +111,8 @@ func (w *watcher) packet(e *conntrack.TableEvent) {
 	}
 }
 
-// closed makes the record of a connection. There is none of an untranslated connection to a node port: it went to
-// another node, or to a process. Those to localhost may be forwarded by this process.
+// closed makes the record of a connection. An untranslated connection to a node port gets none, because it went to
+// another node or to another process, except on localhost, where this process may forward it.
 func (w *watcher) closed(e *conntrack.TableEvent, start time.Time) {
 	if e.Answerer == e.To && !e.To.Addr().IsLoopback() && !w.has(e) {
 		return
@@ -133,7 +133,7 @@ func (w *watcher) closed(e *conntrack.TableEvent, start time.Time) {
 	w.Put(&flow)
 }
 
-// has reports whether the Service has the destination itself, rather than its port on addresses of the node.
+// has reports whether the destination is an address and port of the Service, rather than its node port.
 func (w *watcher) has(e *conntrack.TableEvent) bool {
 	f, _ := e.Tuple().Frontend()
 	return slices.Contains(frontends(e.Family, w.config.Snapshot(e.Key).Spec), f)

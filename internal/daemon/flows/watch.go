@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// seenMax bounds the packets that wait for the hub. Then the kernel's buffer fills, and counts what it drops.
+	// seenMax bounds the packets that wait for the watcher. Further ones fill the kernel's buffer; then some are lost.
 	seenMax = 8192
 	// look is the pause between two looks for packets that were not served.
 	look = 250 * time.Millisecond
@@ -28,15 +28,15 @@ const (
 type watcher struct {
 	*Hub
 	sampler *sample.Sampler // nil if there is none
-	// sampled are the frontends of each Service in the sampler, and holders the number of Services with each.
+	// sampled are the frontends of each Service in the sampler, and holders the number of Services with each frontend.
 	sampled service.PerFamily[map[service.Key][]service.Frontend]
 	holders service.PerFamily[map[service.Frontend]int]
 	table   table
-	// generation is that of the subscriptions that the sampler knows.
+	// generation is the generation of the subscriptions for which the sampler has the frontends.
 	generation int
 }
 
-// watch makes records until nobody wants any.
+// watch makes records until no subscription needs them.
 func (h *Hub) watch(ctx context.Context) (err error) {
 	heard, err := h.config.Feed.Subscribe(h.wants)
 	if err != nil {
@@ -82,7 +82,7 @@ func (h *Hub) watch(ctx context.Context) (err error) {
 	return err
 }
 
-// errorWithout is a failure that leaves the records of connections.
+// errorWithout is a failure of the sampler. Connections are still recorded.
 type errorWithout struct{ error }
 
 func (e errorWithout) Error() string {
@@ -98,7 +98,7 @@ func (w *watcher) begin() error {
 	return w.renew()
 }
 
-// renew gives the sampler what the subscriptions want now, if they have changed.
+// renew updates the sampler for changed Services, or for all if subscriptions changed, which are then ready.
 func (w *watcher) renew() error {
 	w.mu.Lock()
 	generation, all := w.Hub.generation, slices.Clone(w.subscriptions)
@@ -128,7 +128,7 @@ func (w *watcher) end() {
 	clear(w.changed)
 }
 
-// run handles announcements while somebody wants records.
+// run handles events and packets while a subscription needs records.
 func (w *watcher) run(ctx context.Context, heard *conntrack.Subscription, seen <-chan conntrack.TableEvent, lost <-chan struct{}) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
@@ -157,7 +157,7 @@ func (w *watcher) run(ctx context.Context, heard *conntrack.Subscription, seen <
 	}
 }
 
-// hear takes what the kernel announced.
+// hear handles the kernel's events.
 func (w *watcher) hear(ctx context.Context, from *conntrack.Subscription) error {
 	events, lost, err := from.Take()
 	for i := range events {
@@ -183,7 +183,7 @@ func (h *Hub) news() (keys []service.Key) {
 	return keys
 }
 
-// follow gives the sampler the frontends of Services that somebody wants.
+// follow updates the frontends of Services in the sampler. A Service that no subscription selects has none there.
 func (w *watcher) follow(keys []service.Key) error {
 	if w.sampler == nil {
 		return nil
@@ -195,7 +195,7 @@ func (w *watcher) follow(keys []service.Key) error {
 			if w.wants(key) {
 				now = frontends(family, w.config.Snapshot(key).Spec)
 			}
-			// Those that stay are held once more for a moment, so that nothing is removed and added.
+			// Count the new ones before the old ones, so that a frontend that stays is not removed and added.
 			for _, f := range now {
 				if w.holders[family][f]++; w.holders[family][f] == 1 {
 					add = append(add, f)
@@ -232,7 +232,7 @@ func frontends(of service.Family, spec *service.Spec) (all []service.Frontend) {
 	return all
 }
 
-// see passes packets on that somebody wants. It runs in the goroutine of the sampler.
+// see passes on packets to Services that a subscription selects. It runs in the goroutine of the sampler.
 func (h *Hub) see(ctx context.Context, p sample.Packet, to chan<- conntrack.TableEvent) {
 	e := conntrack.TableEvent{Connection: conntrack.Connection{Protocol: p.Protocol, From: p.From, To: p.To}, At: time.Now().UTC()}
 	var ok bool

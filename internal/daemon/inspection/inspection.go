@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inspection answers questions about a running proxy: for the local socket, for the page and
+// Package inspection answers queries about a running proxy: for the local socket, for the web UI and
 // for the archive of a bug report.
 //
-// Nothing here holds up a change. Most is read from snapshots and from values that never change;
+// No query delays a change. Most state is read from snapshots and from values that never change;
 // each record of a Service is copied under a short lock; a ledger answers between two turns of its
 // aggregator, with a bounded copy.
 package inspection
@@ -34,7 +34,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Proxy is what answers need of a proxy. A proxy.Proxy is one.
+// Proxy contains the methods of proxy.Proxy that answers need.
 type Proxy interface {
 	Keys() []service.Key
 	Snapshot(key service.Key) service.Snapshot
@@ -48,8 +48,8 @@ type Proxy interface {
 	Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error)
 }
 
-// Inspection answers questions about one proxy with what that knows already. It implements
-// inspect.Source. Its fields do not change.
+// Inspection answers queries about one proxy from the state that the proxy keeps anyway. It
+// implements inspect.Source. Its fields do not change.
 type Inspection struct {
 	Options *setup.Options
 	// FlagValues returns all flags with their values; nil if they are not known.
@@ -66,11 +66,11 @@ type Inspection struct {
 	Monitor *health.Monitor
 	// Forwarders serve in userspace mode.
 	Forwarders *backend.Forwarders
-	// Parts fill in what they know.
+	// Parts add their state to the status.
 	Parts []*part.Part
 	// Traffic watches the connection table; nil in userspace mode.
 	Traffic *account.Traffic
-	// Leaving finds out who sends new connections to an endpoint.
+	// Leaving determines whether rules still send new connections to an endpoint.
 	Leaving *gone.Watch
 	// Usage remembers the traffic of the last minutes.
 	Usage *usage.Recorder
@@ -84,7 +84,7 @@ type Inspection struct {
 
 var _ inspect.Source = (*Inspection)(nil)
 
-// Ready waits until the source has a complete picture.
+// Ready waits until the proxy has read all objects from its source.
 func (i *Inspection) Ready(ctx context.Context) error {
 	const look = 20 * time.Millisecond
 	for i.Proxy.Synced().IsZero() {
@@ -104,8 +104,8 @@ func (i *Inspection) Events() *inspect.EventList {
 	return &inspect.EventList{Items: all, Omitted: omitted}
 }
 
-// Observe calls each with nil once nothing is missed, and then with each record of a connection, until the context ends
-// or each fails.
+// Observe calls each with nil once all connections are recorded, and then with each record, until the context ends or
+// each fails.
 func (i *Inspection) Observe(ctx context.Context, q inspect.FlowQuery, each func(*inspect.FlowEvent) error) error {
 	for _, p := range i.Parts {
 		if p.Observe != nil {
@@ -127,7 +127,7 @@ func (i *Inspection) Status() inspect.Status {
 		Domains:           []state.Domain{}, Findings: []inspect.Finding{},
 		Activity: i.Book.Activity(), Actors: i.Book.Totals().Actors,
 	}
-	for n := range made.Feed.Resources { // health needs what UTC strips: the monotonic clock
+	for n := range made.Feed.Resources { // converted here: UTC strips the monotonic clock, which health needs
 		r := &made.Feed.Resources[n]
 		r.Heard, r.FailingSince = r.Heard.UTC(), r.FailingSince.UTC()
 	}
@@ -141,7 +141,7 @@ func (i *Inspection) Status() inspect.Status {
 			p.Status(&made)
 		}
 	}
-	report := i.Monitor.Report() // after the parts: it has the findings of what they say
+	report := i.Monitor.Report() // after the parts, so that it has the findings about the state that they added
 	for _, f := range report.Findings {
 		f.Since = f.Since.UTC()
 		finding := inspect.Finding{Finding: f}

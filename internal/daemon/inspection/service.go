@@ -20,8 +20,8 @@ import (
 // ledgerTime bounds the wait for a ledger.
 const ledgerTime = 2 * time.Second
 
-// unapplied returns the Services that are not applied in each domain. Of a ledger that does not answer, nothing is known
-// to be applied.
+// unapplied returns the Services that are not applied in each domain. If a ledger does not answer, no Service counts as
+// applied.
 func (i *Inspection) unapplied(ctx context.Context) (all []map[service.Key]bool) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
 	defer cancel()
@@ -47,8 +47,8 @@ func (i *Inspection) Services(ctx context.Context, wanted func(service.Key) bool
 	})
 }
 
-// Counts counts Services by state, as the list has them, and by their state in each domain. There, removed Services
-// whose rules remain are pending.
+// Counts counts Services by state, as in the list of Services, and by their state in each domain. In a domain, removed
+// Services whose rules remain are pending.
 func (i *Inspection) Counts(ctx context.Context) (all state.Counts, domains []state.Counts) {
 	domains = make([]state.Counts, len(i.Backend.Domains))
 	pending := i.states(ctx, func(service.Key) bool { return true }, func(spec *service.Spec, record *state.Record, pending []map[service.Key]bool) bool {
@@ -72,7 +72,7 @@ func (i *Inspection) Counts(ctx context.Context) (all state.Counts, domains []st
 	return all, domains
 }
 
-// stateIn returns the state of a Service in a domain. A Service whose actor fails is held in all.
+// stateIn returns the state of a Service in a domain. A Service whose actor fails is in that state in all domains.
 func (i *Inspection) stateIn(n int, spec *service.Spec, record *state.Record, pending bool) state.State {
 	d := &i.Backend.Domains[n]
 	held := slices.IndexFunc(record.Quarantines, func(q state.Quarantine) bool { return q.Domain == d.Name })
@@ -90,7 +90,7 @@ func (i *Inspection) stateIn(n int, spec *service.Spec, record *state.Record, pe
 	}
 }
 
-// states yields the wanted Services with the gravest of their states. It yields and returns what each domain lacks.
+// states yields the wanted Services with their gravest state. It yields and returns what unapplied returns.
 func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, yield func(*service.Spec, *state.Record, []map[service.Key]bool) bool) (pending []map[service.Key]bool) {
 	pending = i.unapplied(ctx)
 	look := i.Book.Look()
@@ -100,7 +100,7 @@ func (i *Inspection) states(ctx context.Context, wanted func(service.Key) bool, 
 		}
 		spec := i.Proxy.Snapshot(key).Spec
 		if spec == nil {
-			continue // gone meanwhile
+			continue // removed in the meantime
 		}
 		record, _ := look.Service(key)
 		if slices.ContainsFunc(pending, func(in map[service.Key]bool) bool { return in[key] }) && state.Pending.Graver(record.State) {
@@ -198,7 +198,7 @@ func (i *Inspection) Service(ctx context.Context, key service.Key) *inspect.Serv
 	return made
 }
 
-// serviceDomain returns how a Service stands in one domain.
+// serviceDomain returns the state of a Service in one domain.
 func (i *Inspection) serviceDomain(ctx context.Context, n int, status *aggregator.Status, spec *service.Spec) inspect.ServiceDomain {
 	key := spec.Key
 	made := inspect.ServiceDomain{Name: status.Domain, State: state.Applied, Objects: []inspect.Object{}}
@@ -256,7 +256,7 @@ func (i *Inspection) objectName(n int, h *ledger.Holding) string {
 	}
 }
 
-// frontends returns where clients reach a Service, or would if no other one had the frontend.
+// frontends returns the frontends of a Service, including those that another Service serves.
 func (i *Inspection) frontends(known service.Snapshot) []inspect.Frontend {
 	all := []inspect.Frontend{}
 	wanted := *known.Spec

@@ -78,7 +78,7 @@ func newPreview(ctx context.Context, o *setup.Options, dir string, log *zap.Logg
 			return nil, err
 		}
 	}
-	// A start that probes the kernel at this moment would not be read as it is.
+	// NewBackend probes the kernel, as a start does. Only one process at a time may do that.
 	release := peer.Turn(ctx, setup.TurnMax)
 	var err error
 	p.backend, err = setup.NewBackend(ctx, o, files, &backend.Forwarders{}, nil, log)
@@ -182,7 +182,7 @@ func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 		return nil, 0, fmt.Errorf("%s: %w", d.Name, err)
 	}
 	drift := book.Observe(read)
-	// The first batch leaves unowned objects that may be a Service's until that is applied.
+	// The first batch keeps unowned objects that may belong to a Service that is not applied yet.
 	for batch := book.Plan(); batch != nil && len(batch.Changes) > 0; batch = book.Plan() {
 		changes = append(changes, batch.Changes...)
 		book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
@@ -191,8 +191,8 @@ func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 	return changes, drift.Equal + kept, err
 }
 
-// foresee lets endpoints that have left keep their connections, as a start does. It leaves out the changes after which
-// the kernel has what it had, and counts them.
+// foresee adds removed endpoints that keep connections to the changes, as a start does. It leaves out and counts the
+// changes that would then leave the kernel as it is.
 func foresee(ctx context.Context, d *proxy.Domain, changes []dataplane.Change) (left []dataplane.Change, kept int, err error) {
 	drainer, ok := d.Writer.(dataplane.Drainer)
 	if !ok {
@@ -211,7 +211,7 @@ func foresee(ctx context.Context, d *proxy.Domain, changes []dataplane.Change) (
 	return left, kept, nil
 }
 
-// lines returns what puts this mode's objects into words.
+// lines returns the function that describes this mode's objects in text.
 func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, []string) {
 	if p.backend.Mode.Lines == nil {
 		return TextLines
@@ -219,12 +219,12 @@ func (p *preview) lines(family service.Family) func(*dataplane.Object) (string, 
 	return func(o *dataplane.Object) (string, []string) { return p.backend.Mode.Lines(family, o) }
 }
 
-// others returns what a start would remove because another mode left it.
+// others returns the leftovers of other modes that a start would remove.
 func (p *preview) others(ctx context.Context) ([]backend.Leftover, error) {
 	found, err := p.backend.Sweep(true).Run(ctx)
 	found = slices.DeleteFunc(found, func(l backend.Leftover) bool { return !l.Any() })
 	if errors.Is(err, fs.ErrPermission) {
-		return found, nil // a start without more rights leaves alone what it cannot see
+		return found, nil // a start with the same rights could not see or remove the rest
 	}
 	return found, err
 }

@@ -52,7 +52,7 @@ func (r *Report) groups(to *terminal.Page) {
 	t.End()
 }
 
-// name is the name of a group in a table. No Service is called like the last two.
+// name is the name of a group in a table. The names in parentheses cannot be names of Services.
 func (g *Group) name() string {
 	switch g.Kind {
 	case OfNode:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan says what a start of the proxy would change in the kernel. It takes the batch
-// that a ledger plans after reading the kernel, and sorts its changes by Service. It is pure:
-// package daemon reads the kernel, and the command prints the report.
+// Package plan finds out what a start of the proxy would change in the kernel. Make lets a
+// ledger plan its changes after reading the kernel. A Report sorts them by Service, and prints
+// them. Nothing is written.
 package plan
 
 import (
@@ -21,8 +21,8 @@ type Report struct {
 	Mode string `json:"mode"`
 	// Domains are the kernel tables that were read, such as "nftables/IPv4".
 	Domains []string `json:"domains"`
-	// Services counts those that would be served. Unchanged counts the objects that are in
-	// the kernel as wanted.
+	// Services counts all Services. Unchanged counts the objects that are in the kernel as
+	// wanted.
 	Services  int `json:"services"`
 	Unchanged int `json:"unchanged"`
 	// Warnings are about parts of objects that a start ignores.
@@ -36,17 +36,17 @@ type Report struct {
 	index map[owner]*Group
 }
 
-// owner is what a group is of.
+// owner identifies a group.
 type owner struct {
 	kind Kind
 	key  service.Key
 }
 
-// Kind is what a group is about.
+// Kind is the kind of owner of a group's objects.
 type Kind string
 
-// The kinds of groups, in their order. Unowned objects are in the proxy's tables and belong
-// to no Service that exists or that they name.
+// The kinds of groups, in their order. Unowned objects are in the proxy's tables, but do not
+// belong to an existing Service and do not name one.
 const (
 	OfService Kind = "service"
 	OfNode    Kind = "node"

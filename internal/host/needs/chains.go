@@ -19,22 +19,22 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Chain is a base chain of another program at a hook that packets to Services pass. Of iptables-legacy, it is a whole
-// table, or chain FORWARD if its policy is to drop. Neither has a hook here.
+// Chain is a base chain of another program at a hook that packets to Services pass. For iptables-legacy, it is a whole
+// table, or the FORWARD chain if its policy is to drop; then Hook is empty.
 type Chain struct {
-	// Table has the family, as in "inet filter".
+	// Table contains the family, as in "inet filter".
 	Table string
 	Name  string
 	Hook  string
 	// Priority orders the chains of a hook; lower ones come first.
 	Priority int32
-	// Drops says that the policy is to drop.
+	// Drops means that the policy is to drop.
 	Drops bool
-	// Device is that of a chain of family netdev, and of hook ingress.
+	// Device is the device of a chain of the netdev family, or at the ingress hook.
 	Device string
 
 	family uint8
-	// accepts says that a rule may accept new connections.
+	// accepts means that a rule may accept new connections.
 	accepts bool
 }
 
@@ -57,7 +57,7 @@ func (c *Chain) Text() string {
 	return text + ")"
 }
 
-// iptables returns the program for a chain of iptables.
+// iptables returns the iptables command that manages the chain.
 func (c *Chain) iptables() string {
 	program := "iptables"
 	if c.family == unix.NFPROTO_IPV6 {
@@ -98,16 +98,16 @@ func hookName(family uint8, hook uint32) string {
 	return fmt.Sprint(hook)
 }
 
-// isOwn reports whether a table is one of Sluice, or that of kube-proxy in nftables mode, which has the same name.
+// isOwn reports whether a table is one of Sluice's. kube-proxy's table in nftables mode has the same name as Sluice's.
 func isOwn(table string) bool { return table == "kube-proxy" || strings.HasPrefix(table, "sluice-") }
 
-// readAttempts bounds how often chains are read that change meanwhile.
+// readAttempts bounds the attempts to read chains, which fail if chains change during the reading.
 const readAttempts = 3
 
 // Chains reads the base chains of other programs in the network namespace of the calling thread, by hook and priority.
-// Those without an effect are left out: without rules that are not the proxy's, and with policy accept. With legacy, the
-// tables of iptables-legacy count as another program's. It takes about a millisecond, and needs CAP_NET_ADMIN. After an
-// error, the rest of the answer holds.
+// Chains without an effect are left out: their policy is accept, and all their rules are the proxy's. With legacy, the
+// tables of iptables-legacy count as another program's. It takes about a millisecond, and needs CAP_NET_ADMIN. If it
+// returns an error, the chains that it returns as well are correct.
 func Chains(ctx context.Context, legacy bool) ([]Chain, error) {
 	socket, err := wire.Open()
 	if err != nil {
@@ -132,7 +132,7 @@ func Chains(ctx context.Context, legacy bool) ([]Chain, error) {
 	return found, err
 }
 
-// legacyChains returns the tables of iptables-legacy if all are another program's, and chain FORWARD if it drops.
+// legacyChains returns the FORWARD chain of iptables-legacy if it drops and, with all, every table.
 func legacyChains(family service.Family, all bool) (found []Chain, err error) {
 	protocol := service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
 	prefix := legacyPrefix + families[protocol] + " "
@@ -154,7 +154,7 @@ func legacyChains(family service.Family, all bool) (found []Chain, err error) {
 // legacyPrefix begins the names of tables of iptables-legacy.
 const legacyPrefix = "iptables-legacy "
 
-// leadsElsewhere reports whether a chain to jump to is neither the Service proxy's nor Docker's.
+// leadsElsewhere reports whether the target of a jump is neither a Service proxy's chain nor Docker's.
 func leadsElsewhere(to string) bool {
 	return to != "" && !strings.HasPrefix(to, "KUBE-") && !strings.HasPrefix(to, "DOCKER")
 }
@@ -188,7 +188,7 @@ func readChains(ctx context.Context, socket *wire.Socket) (found []Chain, err er
 			foreign = foreign || !leadsToServices(&r)
 			c.accepts = c.accepts || mayAccept(&r)
 		})
-		if errors.Is(err, unix.ENOENT) { // it went meanwhile
+		if errors.Is(err, unix.ENOENT) { // it was removed in the meantime
 			err = nil
 			continue
 		}
@@ -199,7 +199,7 @@ func readChains(ctx context.Context, socket *wire.Socket) (found []Chain, err er
 	return found, err
 }
 
-// leadsToServices reports whether a rule only leads to a chain of Service rules, or of the kubelet.
+// leadsToServices reports whether a rule has no effect, or only jumps to a chain of Service rules or of the kubelet.
 func leadsToServices(r *rules.Rule) bool {
 	last := len(r.Exprs) - 1
 	if last < 0 {
