@@ -173,7 +173,7 @@ const TimelineMax = 20
 type Change struct {
 	Domain   string `json:"domain"`
 	Revision string `json:"revision"`
-	// Causes name what changed: "service", "endpoints", "node", "start" (of the actor), "drain" or "observed".
+	// Causes name what changed: "service", "endpoints", "node", "start" (of the actor) or "observed".
 	Causes []string `json:"causes"`
 	// Outcome is Applied or Held.
 	Outcome State `json:"outcome"`
