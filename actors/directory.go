@@ -50,7 +50,7 @@ type Directory struct {
 // NewDirectory makes a directory without actors.
 func NewDirectory(config Config) (*Directory, error) {
 	if config.Starter == nil || config.State == nil || len(config.Outputs) == 0 {
-		return nil, fmt.Errorf("directory: a supervisor, a truth and at least one domain are needed")
+		return nil, fmt.Errorf("directory: a supervisor, a state reader and at least one domain are needed")
 	}
 	if config.Listen == nil {
 		config.Listen = func(Event) {}

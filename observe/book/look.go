@@ -230,7 +230,7 @@ func (b *Book) shadowed() map[service.Key]state.Affected {
 	defer b.mu.Unlock()
 	found := map[service.Key]state.Affected{}
 	for at, how := range b.shadows {
-		a := state.Affected{Since: how.since, Reason: fmt.Sprintf("%s serves %d of them", at.by, how.frontends)}
+		a := state.Affected{Since: how.since, Reason: fmt.Sprintf("%s serves %d of its frontends", at.by, how.frontends)}
 		if other, twice := found[at.key]; twice {
 			a.Since = dataplane.Earliest(a.Since, other.Since)
 			a.Reason = min(a.Reason, other.Reason) + ", and there are others"

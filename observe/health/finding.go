@@ -138,7 +138,7 @@ var guide = []struct {
 		"Find the process and configure it to leave Sluice's tables alone: a firewall manager, " +
 			"nft flush ruleset, or kube-proxy. Sluice restores the rules."},
 	{NodeSettings, false, "kernel settings or another program's chains keep packets from endpoints",
-		"Correct the setting as the finding says, also in what sets it at boot. Sluice looks every 10 s. It restores only the " +
+		"Correct the setting as the finding says, also where the node sets it at boot. Sluice looks every 10 s. It restores only the " +
 			"settings that its mode needs (route_localnet, those of IPVS), and only in the running kernel."},
 	{Dataplane, false, "packets do not arrive where the rules send them",
 		"Services may be unreachable from this node. Find the rule that drops or redirects the packets with sluice " +

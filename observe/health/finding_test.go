@@ -163,7 +163,7 @@ node: not eligible
 
 [degraded] shadowed, since 32s
   Services that request addresses and ports owned by other Services: 1
-    ns1/shadowed, since 32s: ns1/owner serves 2 of them
+    ns1/shadowed, since 32s: ns1/owner serves 2 of its frontends
   advice: ADVICE
 
 [degraded] parked, since 32s
@@ -393,12 +393,12 @@ func TestFindings_ShadowedServices(t *testing.T) {
 		f.book.Source(loses(one, 2))
 		f.book.Source(loses(one, 1))
 		const problem = "shadowed : Services that request addresses and ports owned by other Services: 1; "
-		found(problem + bad.String() + ": shop/one serves 3 of them")
+		found(problem + bad.String() + ": shop/one serves 3 of its frontends")
 		f.book.Source(loses(other, 1))
-		found(problem + bad.String() + ": shop/one serves 3 of them, and there are others")
+		found(problem + bad.String() + ": shop/one serves 3 of its frontends, and there are others")
 		f.book.Source(over(loses(other, 1)))
 		f.book.Source(over(loses(one, 2)))
-		found(problem + bad.String() + ": shop/one serves 1 of them")
+		found(problem + bad.String() + ": shop/one serves 1 of its frontends")
 		f.book.Source(over(loses(one, 1)))
 		found("")
 		const most = 1000

@@ -81,7 +81,7 @@ b/gone        0       0         3
 
 a/api
   some/IPv4 chain order: changed
-    (the order of its lines)
+    (only the order of its lines)
 
 a/web
   some/IPv4 chain new: added
@@ -124,7 +124,7 @@ func TestReport_NothingDiffers(t *testing.T) {
 	r.Warnings = []service.Warning{{Object: "Service a/web", Field: "spec.externalIPs", Problem: "172.30.0.1 is in 172.30.0.0/16", Effect: "not served"}}
 	text.Reset()
 	if r.Print(&text); r.Differs() || !strings.Contains(text.String(), `
-parts of objects ignored by a start:
+parts of objects that a start ignores:
   Service a/web: spec.externalIPs: 172.30.0.1 is in 172.30.0.0/16; not served
 
 No changes`) {

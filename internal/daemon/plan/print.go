@@ -80,7 +80,7 @@ func (g *Group) lines(to *terminal.Page) {
 			to.Say("    + %s\n", text)
 		}
 		if o.Change == Changed && len(o.Before)+len(o.After) == 0 {
-			to.Say("    (the order of its lines)\n")
+			to.Say("    (only the order of its lines)\n")
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (g *Group) lines(to *terminal.Page) {
 // unserved prints the parts of objects that a start does not serve.
 func (r *Report) unserved(to *terminal.Page) {
 	if len(r.Warnings) > 0 {
-		to.Say("\nparts of objects ignored by a start:\n")
+		to.Say("\nparts of objects that a start ignores:\n")
 	}
 	for _, w := range r.Warnings {
 		to.Say("  %v\n", w)
