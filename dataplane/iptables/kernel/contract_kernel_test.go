@@ -81,7 +81,7 @@ func harness(family service.Family, variant kernel.Variant, wrap func(kernel.Too
 			tool := wrap(insideTool{network.Node(), programs})
 			return writertest.Node{
 				NewWriter: func() dataplane.Writer {
-					return kernel.NewWriter(family, tool, kernel.WriterConfig{})
+					return kernel.NewWriter(family, tool, kernel.WriterConfig{}).Contract()
 				},
 				Network: network,
 				Meddler: meddler{tool: tool, family: family},
