@@ -100,11 +100,11 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 		counted:     newCounted(),
 		sharedEmpty: make(map[dataplane.ID]bool),
 	}
-	if a, ok := tool.(announcer); ok && a.Announced() {
+	if tool.Announced() {
 		w.ownWrites = newOwnWrites()
-		a.OnStart(w.ownWrites.started)
-	} else if s, ok := tool.(tableSizer); ok {
-		w.sizes = newSizes(s)
+		tool.OnStart(w.ownWrites.started)
+	} else {
+		w.sizes = newSizes(tool)
 	}
 	return w
 }
@@ -143,25 +143,21 @@ func (w *Writer) Cut(changes []dataplane.Change) (now []dataplane.Change) {
 
 // watched makes an attempt, and detects what other programs change at the same time.
 func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receipt) dataplane.Receipt {
-	switch {
-	case w.ownWrites != nil:
-		w.ownWrites.begin()
-		receipt := attempt()
-		strangers := w.ownWrites.end(time.Now())
-		if changed := w.afterWrite.Load(); changed != nil {
-			for _, by := range strangers {
-				(*changed)(by)
-			}
-		}
-		return receipt
-	case w.sizes != nil:
+	if w.sizes != nil {
 		w.sizes.look()
 		receipt := attempt()
 		w.sizes.wrote(batch, &receipt)
 		return receipt
-	default:
-		return attempt()
 	}
+	w.ownWrites.begin()
+	receipt := attempt()
+	strangers := w.ownWrites.end(time.Now())
+	if changed := w.afterWrite.Load(); changed != nil {
+		for _, by := range strangers {
+			(*changed)(by)
+		}
+	}
+	return receipt
 }
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
