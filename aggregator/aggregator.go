@@ -70,7 +70,7 @@ func (c Config) validate() error {
 	switch {
 	case c.Domain == "":
 		return fmt.Errorf("aggregator: a domain needs a name")
-	case c.Writer == nil:
+	case c.Writer.Write == nil || c.Writer.Read == nil:
 		return fmt.Errorf("aggregator %s: a domain needs a writer", c.Domain)
 	case c.GateWait < 0:
 		return fmt.Errorf("aggregator %s: gate wait %v: must not be negative", c.Domain, c.GateWait)

@@ -21,10 +21,6 @@ type cutModel struct {
 	sizes, left []int
 }
 
-func (*cutModel) Cut(changes []dataplane.Change) []dataplane.Change {
-	return changes[:min(3, len(changes))]
-}
-
 func (m *cutModel) Write(ctx context.Context, b *dataplane.Batch) dataplane.Receipt {
 	m.sizes, m.left = append(m.sizes, len(b.Changes)), append(m.left, b.Left)
 	return m.model.Write(ctx, b)
@@ -35,7 +31,9 @@ func (m *cutModel) Write(ctx context.Context, b *dataplane.Batch) dataplane.Rece
 func TestAggregator_WriteCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &cutModel{model: &model{took: ms}}
-		h := openWriter(t, m.model, m, Config{})
+		w := contract(m)
+		w.Cut = func(changes []dataplane.Change) []dataplane.Change { return changes[:min(3, len(changes))] }
+		h := openWriter(t, m.model, w, Config{})
 		h.Prime(nil)
 		h.Submit(scaffold())
 		synctest.Wait()

@@ -81,7 +81,7 @@ func (s *stumbler) Write(ctx context.Context, b *dataplane.Batch) dataplane.Rece
 
 func stumbling(t *testing.T, s *stumbler) *fixture {
 	s.model = &model{took: s.slow}
-	h := openWriter(t, s.model, s, Config{})
+	h := openWriter(t, s.model, contract(s), Config{})
 	h.Prime(nil)
 	h.Submit(scaffold())
 	time.Sleep(time.Second)

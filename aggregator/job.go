@@ -74,7 +74,7 @@ func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
 	r := result{job: j, began: time.Now()}
 	switch j.purpose {
 	case ahead:
-		writer.(dataplane.ReaderAhead).ReadAhead(ctx)
+		writer.ReadAhead(ctx)
 	case audit:
 		r.objects, r.err = writer.Read(ctx)
 		r.took = time.Since(r.began)

@@ -229,7 +229,7 @@ func TestAggregator_LongFirstWriteNotCutShort(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stumbler{outcome: dataplane.Busy, hangs: true, needs: func(*dataplane.Batch) time.Duration { return took }}
 			s.model = &model{}
-			a := openWriter(t, s.model, s, Config{})
+			a := openWriter(t, s.model, contract(s), Config{})
 			a.Submit(scaffold())
 			keys := []service.Key{service.Node}
 			for i := range many {
@@ -256,7 +256,7 @@ func TestAggregator_HangDelaysFirstWriteBriefly(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
 			s.model = &model{}
-			a := openWriter(t, s.model, s, Config{})
+			a := openWriter(t, s.model, contract(s), Config{})
 			a.Submit(scaffold())
 			a.submit("bad", 1, 1, "stumble")
 			keys := []service.Key{service.Node, keyOf("bad")}
@@ -317,7 +317,7 @@ func TestAggregator_RestartTriesUnlandedLast(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
 			s.model = &model{objects: map[dataplane.ID]string{{Name: "base"}: "", {Name: "bad/0"}: "served", {Name: "good00/0"}: "0", {Name: "same/0"}: "same"}}
-			a := openWriter(t, s.model, ownersStumbler{s}, Config{Unlanded: func() []service.Key {
+			a := openWriter(t, s.model, owned(contract(s)), Config{Unlanded: func() []service.Key {
 				return []service.Key{keyOf("bad"), keyOf("gone"), keyOf("same")}
 			}})
 			a.Submit(scaffold())
@@ -352,7 +352,7 @@ func TestAggregator_FirstChangeAfterFormerHang(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := hanging{outcome: dataplane.Busy, takes: time.Hour}.stumbler()
 			s.model = &model{objects: map[dataplane.ID]string{{Name: "base"}: "", {Name: "bad/0"}: "served", {Name: "good/0"}: "0"}}
-			a := openWriter(t, s.model, ownersStumbler{s}, Config{Unlanded: func() []service.Key { return []service.Key{keyOf("bad")} }})
+			a := openWriter(t, s.model, owned(contract(s)), Config{Unlanded: func() []service.Key { return []service.Key{keyOf("bad")} }})
 			a.Submit(scaffold())
 			a.submit("bad", 1, 1, "stumble")
 			a.submit("good", 1, 1, "0")
@@ -365,12 +365,6 @@ func TestAggregator_FirstChangeAfterFormerHang(t *testing.T) {
 		})
 	}
 }
-
-// ownersStumbler says whose an object is, as ownersModel does.
-type ownersStumbler struct{ *stumbler }
-
-func (ownersStumbler) Owner(o *dataplane.Object) (service.Key, bool) { return ownersModel{}.Owner(o) }
-func (ownersStumbler) Refs(o *dataplane.Object) []dataplane.ID       { return o.Refs() }
 
 // TestAggregator_SlowServiceKeepsOthersLimits: slow writes of one Service do not raise the usual write time, from which
 // the limits follow; a slow write of a second Service does.

@@ -39,7 +39,7 @@ type world struct {
 	domain   string
 	origin   dataplane.Origin
 	canAhead bool
-	// cut chooses what an ordinary write does; see dataplane.Cutter.
+	// cut chooses what an ordinary write does; see dataplane.Writer.
 	cut func([]dataplane.Change) []dataplane.Change
 	// jitter returns a number in [0, 1); see Pacer.Wrote.
 	jitter func() float64
@@ -173,7 +173,8 @@ func (fragments taken) apply(m *machine, now time.Time) {
 
 func newMachine(config *Config) *machine {
 	m := &machine{
-		world:      world{domain: config.Domain},
+		world: world{domain: config.Domain, origin: config.Writer.Origin, canAhead: config.Writer.ReadAhead != nil,
+			cut: config.Writer.Cut},
 		ledger:     ledger.New(config.Layout, config.Naming, config.Owner),
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),
@@ -182,12 +183,6 @@ func newMachine(config *Config) *machine {
 		costly:     map[service.Key]*costly{},
 		repairs:    newRepairs(),
 		start:      start{unlanded: map[service.Key]bool{}},
-	}
-	m.origin, _ = config.Writer.(dataplane.Origin)
-	_, m.canAhead = config.Writer.(dataplane.ReaderAhead)
-	m.cut = func(changes []dataplane.Change) []dataplane.Change { return changes }
-	if cutter, ok := config.Writer.(dataplane.Cutter); ok {
-		m.cut = cutter.Cut
 	}
 	m.gate.held = config.MayWrite != nil
 	return m

@@ -192,7 +192,15 @@ type fixture struct {
 
 func open(t *testing.T, m *model, config Config) *fixture {
 	t.Helper()
-	return openWriter(t, m, m, config)
+	return openWriter(t, m, contract(m), config)
+}
+
+// contract returns a writer with the functions that all writers of these tests have.
+func contract(w interface {
+	Write(context.Context, *dataplane.Batch) dataplane.Receipt
+	Read(context.Context) ([]dataplane.Object, error)
+}) dataplane.Writer {
+	return dataplane.Writer{Write: w.Write, Read: w.Read}
 }
 
 // openWriter opens a fixture whose writer is another face of the model.

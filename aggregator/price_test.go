@@ -18,7 +18,7 @@ import (
 // TestAggregator_TrialBackoffDoesNotSpin: while a failed write backs off, the due try of a quarantined Service waits as
 // well. Otherwise the loop would keep one CPU core busy.
 func TestAggregator_TrialBackoffDoesNotSpin(t *testing.T) {
-	a := newMachine(&Config{Domain: "model", Writer: &model{}})
+	a := newMachine(&Config{Domain: "model"})
 	a.gate.prime(epoch, nil)
 	a.start.adopted = true
 	a.pacer.Audited(at(5000), 0, true)
@@ -118,7 +118,7 @@ func TestBisection_TenThousandServices(t *testing.T) {
 // TestQuarantine_ReportedOnce: a quarantine is reported as new once per reason, and again after the Service was
 // released.
 func TestQuarantine_ReportedOnce(t *testing.T) {
-	a := newMachine(&Config{Domain: "model", Writer: &model{}})
+	a := newMachine(&Config{Domain: "model"})
 	bad := service.Key{Namespace: "ns", Name: "bad"}
 	var news []bool
 	fails := func(reason string) {

@@ -57,7 +57,7 @@ func (sends) Sends(o *dataplane.Object, each func(netip.AddrPort)) {
 func TestQuery_CallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{objects: map[dataplane.ID]string{}}
-		a, err := New(Config{Domain: "d", Writer: m, Naming: sends{}})
+		a, err := New(Config{Domain: "d", Writer: contract(m), Naming: sends{}})
 		if err != nil {
 			t.Fatal(err)
 		}

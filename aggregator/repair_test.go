@@ -233,7 +233,7 @@ func TestAggregator_TwoOverwriteEachOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range rivals {
 			rivals[i] = &rival{model: m}
-			a, err := New(Config{Domain: "d", Writer: rivals[i], Listen: func(e Event) {
+			a, err := New(Config{Domain: "d", Writer: contract(rivals[i]), Listen: func(e Event) {
 				if began, ok := e.(RepairBegan); ok && began.By.Command == "rival" {
 					warned[i].Add(1)
 				}

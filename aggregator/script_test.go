@@ -93,7 +93,7 @@ func (s *script) open(d *datadriven.TestData) {
 			owner, known = owners[f]
 			return owner, known
 		}}
-	var writer dataplane.Writer = ownersModel{m}
+	writer := owned(contract(m))
 	lasts := time.Duration(0)
 	for _, a := range d.CmdArgs {
 		switch a.Key {
@@ -102,7 +102,8 @@ func (s *script) open(d *datadriven.TestData) {
 		case "held":
 			config.MayWrite = make(chan struct{})
 		case "ahead":
-			writer, lasts = &aheadModel{m}, duration(s.T, d, a.Vals[0])
+			writer, lasts = contract(m), duration(s.T, d, a.Vals[0])
+			writer.ReadAhead = func(context.Context) {}
 		}
 	}
 	s.h = newPlayer(m, writer, config)
@@ -298,16 +299,17 @@ func (addresses) Stage(id dataplane.ID) dataplane.Stage {
 
 func (addresses) Sends(*dataplane.Object, func(netip.AddrPort)) {}
 
-// ownersModel says whose an object is: what is before the slash.
-type ownersModel struct{ *model }
+// owners says whose an object is: what is before the slash.
+type owners struct{}
 
-func (ownersModel) Owner(o *dataplane.Object) (service.Key, bool) {
+func (owners) Owner(o *dataplane.Object) (service.Key, bool) {
 	name, _, owned := strings.Cut(o.ID.Name, "/")
 	return keyOf(name), owned
 }
-func (ownersModel) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
+func (owners) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
 
-// aheadModel is a model that can read ahead.
-type aheadModel struct{ *model }
-
-func (*aheadModel) ReadAhead(context.Context) {}
+// owned returns a writer that knows the owners.
+func owned(w dataplane.Writer) dataplane.Writer {
+	w.Origin = owners{}
+	return w
+}

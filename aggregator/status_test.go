@@ -28,7 +28,7 @@ func TestStatus_FragmentArrivesDuringFold(t *testing.T) {
 				a.Submit(f)
 			}
 		}
-		a, err := New(Config{Domain: "model", Writer: ownersModel{&model{took: time.Second, objects: map[dataplane.ID]string{}}},
+		a, err := New(Config{Domain: "model", Writer: owned(contract(&model{took: time.Second, objects: map[dataplane.ID]string{}})),
 			Listen: func(e Event) {
 				if _, late := e.(LateRejected); late {
 					submit() // the next ones arrive in the middle of a fold

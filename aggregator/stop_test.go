@@ -34,7 +34,7 @@ func (w *slowWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.Re
 func TestAggregator_StopDuringWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slowWriter{model: &model{}, begun: make(chan struct{}, 9), may: make(chan struct{})}
-		h := openWriter(t, w.model, w, Config{})
+		h := openWriter(t, w.model, contract(w), Config{})
 		h.Submit(scaffold())
 		h.submit("a", 1, 1, "a1")
 		h.Prime(nil)

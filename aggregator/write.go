@@ -28,7 +28,7 @@ func (m *machine) foldAndWrite(now time.Time) {
 // then fragments that need no write are settled immediately.
 func (m *machine) write(now time.Time, why purpose) bool {
 	plan := m.ledger.Plan
-	if why == ordinary {
+	if why == ordinary && m.cut != nil {
 		plan = func() *dataplane.Batch { return m.ledger.PlanPart(m.cut) }
 	}
 	batch := plan()

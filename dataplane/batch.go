@@ -19,7 +19,7 @@ type Batch struct {
 	Changes []Change
 	// Contributions are the fragments that this batch settles.
 	Contributions []Contribution
-	// Left counts the planned changes that are left for later batches; see Cutter.
+	// Left counts the planned changes that are left for later batches; see Writer.Cut.
 	Left int
 }
 

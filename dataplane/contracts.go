@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dataplane is the language between actors, aggregators and kernel writers: objects, fragments, batches,
-// receipts and acks, and the contracts that a backend implements (Renderer, Naming, Writer, Layout, Origin, Watcher).
+// receipts and acks, and the contracts that a backend implements (Renderer, Naming, Writer, Layout).
 // It depends on no backend: the domain's Naming interprets identities. Values are immutable once they are handed over.
 // The package does not access the kernel.
 package dataplane
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/sluice-proxy/sluice/dataplane/traffic"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -66,31 +67,50 @@ const (
 // Stages is the number of stages, including StageNone.
 const Stages = int(stages)
 
-// Writer makes one attempt to write one batch into one domain's kernel. It does not
-// retry, sleep or decide. One goroutine at a time calls it. Both methods block and honor
-// the context.
-type Writer interface {
-	// Write reports errors in the receipt.
-	Write(ctx context.Context, batch *Batch) Receipt
+// Writer contains the functions with which the core writes and reads one domain's kernel. A call makes one attempt: it
+// does not retry, sleep or decide. Functions with a context block and honor it. Write and Read are required; any other
+// field is nil if the backend does not support it. One goroutine at a time calls Write, Read, ReadAhead, Cut and Close.
+// The other functions may run at the same time.
+type Writer struct {
+	// Write writes one batch. It reports errors in the receipt.
+	Write func(ctx context.Context, batch *Batch) Receipt
 	// Read returns all our objects in the kernel, wanted or not, as composed objects if
 	// the domain has a Layout. An object that the backend cannot read exactly has a Body
 	// that equals no rendered one.
-	Read(ctx context.Context) ([]Object, error)
-}
-
-// Cutter is implemented by writers that write large Services in turns.
-type Cutter interface {
-	// Cut returns what the next batch does of all planned changes, in their order: at least one, if there is any. The
-	// rest waits for later batches. Each batch leaves every Service as it was, as it is wanted, or between the two where
-	// no packet notices. Nobody calls Cut during a Write.
-	Cut(changes []Change) []Change
-}
-
-// ReaderAhead is implemented by writers that can read before it is known what is wanted.
-type ReaderAhead interface {
+	Read func(ctx context.Context) ([]Object, error)
 	// ReadAhead reads what the next Read returns if nothing has changed by then. It returns no error, because Read
 	// tries again.
-	ReadAhead(ctx context.Context)
+	ReadAhead func(ctx context.Context)
+	// Cut returns what the next batch does of all planned changes, in their order: at least one, if there is any. The
+	// rest waits for later batches. Each batch leaves every Service as it was, as it is wanted, or between the two where
+	// no packet notices. Without Cut, a batch contains all of them.
+	Cut func(changes []Change) []Change
+	// Watch calls changed (which does not block) whenever another program may have
+	// changed the domain's objects, until the context ends. It passes the process if
+	// the kernel names it.
+	Watch func(ctx context.Context, changed func(by ForeignProcess)) error
+	// Leaving counts, by Service, the removed endpoints whose connections the writer keeps in the kernel for a while. The
+	// ledger does not see these endpoints: they are neither wanted nor read. Leaving does not block. The writer does not
+	// change the result later.
+	Leaving func() map[service.Key]int
+	// Foresee returns the object that a write of a change would leave in the kernel: what is wanted, and the endpoints
+	// that would keep connections. It changes nothing.
+	Foresee func(ctx context.Context, c *Change) (*Object, error)
+	// Traffic returns what the kernel counted.
+	Traffic func(ctx context.Context) (traffic.Reading, error)
+	// Close releases the resources of the process. The rules stay in the kernel.
+	Close func() error
+	// Origin interprets objects that were read.
+	Origin Origin
+}
+
+// Origin tells more about an object from the kernel than the fields of Object contain. Both methods are pure.
+type Origin interface {
+	// Owner returns the Service that an object in the kernel names.
+	Owner(o *Object) (key service.Key, named bool)
+	// Refs returns the objects that an object refers to; for an element, its set comes
+	// first.
+	Refs(o *Object) []ID
 }
 
 // Layout folds elements into objects that the kernel replaces whole, for backends that cannot change single elements.
@@ -119,35 +139,6 @@ type Layout interface {
 type Composed struct {
 	ID     ID
 	Object *Object
-}
-
-// Origin is implemented by writers that can tell more about an object from the kernel than the fields of Object
-// contain. Both methods are pure.
-type Origin interface {
-	// Owner returns the Service that an object in the kernel names.
-	Owner(o *Object) (key service.Key, named bool)
-	// Refs returns the objects that an object refers to; for an element, its set comes
-	// first.
-	Refs(o *Object) []ID
-}
-
-// Watcher is implemented by writers whose kernel announces changes by other programs, or
-// can be asked about them cheaply.
-type Watcher interface {
-	// Watch calls changed (which does not block) whenever another program may have
-	// changed the domain's objects, until the context ends. It passes the process if
-	// the kernel names it.
-	Watch(ctx context.Context, changed func(by ForeignProcess)) error
-}
-
-// Drainer is implemented by writers that keep the connections of removed endpoints in the kernel for a while. The
-// ledger does not see these endpoints: they are neither wanted nor read.
-type Drainer interface {
-	// Leaving counts these endpoints by Service. It does not block. The writer does not change the result later.
-	Leaving() map[service.Key]int
-	// Foresee returns the object that a write of a change would leave in the kernel: what is wanted, and the endpoints
-	// that would keep connections. It changes nothing.
-	Foresee(ctx context.Context, c *Change) (*Object, error)
 }
 
 // ForeignProcess is another process that changed a domain's objects. The zero value is an unknown process.

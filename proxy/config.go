@@ -116,7 +116,7 @@ func (c Config) validate() error {
 	}
 	names := map[string]bool{}
 	for _, d := range c.Domains {
-		if d.Renderer == nil || d.Writer == nil {
+		if d.Renderer == nil || d.Writer.Write == nil || d.Writer.Read == nil {
 			return fmt.Errorf("domain %q: needs a renderer and a writer", d.Name)
 		}
 		if names[d.Name] {

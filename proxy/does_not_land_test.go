@@ -25,7 +25,6 @@ import (
 // stumblingWriter fails whenever a batch writes something of one Service.
 type stumblingWriter struct {
 	dataplane.Writer
-	dataplane.Origin
 	over    service.Key
 	outcome dataplane.Outcome
 }
@@ -61,7 +60,7 @@ func TestProxy_FailingWritesHarmNoOtherService(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				kernel := nftmodel.NewKernel()
 				d := memoryDomain(kernel)
-				d.Writer = stumblingWriter{d.Writer, d.Writer.(dataplane.Origin), workSpec(99).Key, outcome}
+				d.Writer.Write = stumblingWriter{d.Writer, workSpec(99).Key, outcome}.Write
 				var p *proxy.Proxy
 				remembered := book.New(book.Config{Status: func() []aggregator.Status { return p.Status() }})
 				monitor := health.NewMonitor(health.Config{SyncPeriod: 30 * time.Second, Book: remembered,

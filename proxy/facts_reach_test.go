@@ -52,12 +52,12 @@ func (c *clerk) behind(now *service.NodeFacts) (old, all int) {
 }
 
 // emptyKernel holds nothing, and nothing is written to it.
-type emptyKernel struct{}
-
-func (emptyKernel) Write(context.Context, *dataplane.Batch) dataplane.Receipt {
-	return dataplane.Receipt{Outcome: dataplane.Landed}
+var emptyKernel = dataplane.Writer{
+	Write: func(context.Context, *dataplane.Batch) dataplane.Receipt {
+		return dataplane.Receipt{Outcome: dataplane.Landed}
+	},
+	Read: func(context.Context) ([]dataplane.Object, error) { return nil, nil },
 }
-func (emptyKernel) Read(context.Context) ([]dataplane.Object, error) { return nil, nil }
 
 // TestFacts_EveryActorEndsOnCurrent: every actor ends on the current facts when the Node, the host's addresses and the
 // ClusterIP ranges change on separate goroutines.
@@ -70,7 +70,7 @@ func TestFacts_EveryActorEndsOnCurrent(t *testing.T) {
 	ready := make(chan struct{}, 2)
 	p, stop := run(t, proxy.Config{
 		Node: settings,
-		Domains: []proxy.Domain{{Name: "none", Renderer: c, Writer: emptyKernel{},
+		Domains: []proxy.Domain{{Name: "none", Renderer: c, Writer: emptyKernel,
 			Pace: aggregator.Pace{Audit: 24 * time.Hour}}},
 		Source: func(ctx context.Context, filled *source.Cache) error {
 			cache = filled

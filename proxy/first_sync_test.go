@@ -80,20 +80,12 @@ func (c firstSync) domain(kernel *nftmodel.Kernel) proxy.Domain {
 			}}, err
 		}})
 	d := memoryDomain(kernel)
-	d.Writer = slowWriter{writer, writer, 100 * time.Millisecond}
+	d.Writer.Read = writer.Read
+	d.Writer.Write = func(ctx context.Context, b *dataplane.Batch) dataplane.Receipt {
+		time.Sleep(100 * time.Millisecond)
+		return writer.Write(ctx, b)
+	}
 	return d
-}
-
-// slowWriter takes its time.
-type slowWriter struct {
-	dataplane.Writer
-	dataplane.Origin
-	takes time.Duration
-}
-
-func (w slowWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.Receipt {
-	time.Sleep(w.takes)
-	return w.Writer.Write(ctx, b)
 }
 
 // hangingRenderer hangs when it renders some Services.

@@ -94,9 +94,9 @@ func TestEndpoint_InUseWhileQuarantined(t *testing.T) {
 		kernel := nftmodel.NewKernel()
 		d := memoryDomain(kernel)
 		d.Pace.Audit = 30 * time.Second // a Service in quarantine is tried again after each
-		stumbles := stumblingWriter{d.Writer, d.Writer.(dataplane.Origin), workSpec(1).Key, dataplane.Rejected}
+		stumbles := stumblingWriter{d.Writer, workSpec(1).Key, dataplane.Rejected}
 		rejecting := &switched{stumblingWriter: stumbles}
-		d.Writer = rejecting
+		d.Writer.Write = rejecting.Write
 		var cache *source.Cache
 		p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, Source: filled(&cache, func(c *source.Cache) {
 			for i := range 3 {

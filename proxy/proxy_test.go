@@ -207,27 +207,18 @@ func TestProxy_NodeChangesInPlace(t *testing.T) {
 	})
 }
 
-// deaf is a writer whose first three watches fail.
-type deaf struct {
-	dataplane.Writer
-	times atomic.Int32
-}
-
-func (d *deaf) Watch(ctx context.Context, _ func(dataplane.ForeignProcess)) error {
-	if d.times.Add(1) <= 3 {
-		return errors.New("no descriptor left")
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
 // TestProxy_FailingWatchRetried: a failing watch is reported and retried after pauses that double.
 func TestProxy_FailingWatchRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		domain := memoryDomain(nftmodel.NewKernel())
-		writer := &deaf{Writer: domain.Writer}
-		domain.Writer = writer
-		var failed atomic.Int32
+		var times, failed atomic.Int32
+		domain.Writer.Watch = func(ctx context.Context, _ func(dataplane.ForeignProcess)) error {
+			if times.Add(1) <= 3 {
+				return errors.New("no descriptor left")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		var cache *source.Cache
 		_, stop := run(t, proxy.Config{
 			Domains: []proxy.Domain{domain}, Source: filled(&cache, func(*source.Cache) {}),
@@ -235,11 +226,11 @@ func TestProxy_FailingWatchRetried(t *testing.T) {
 		})
 		time.Sleep(7*time.Second - 1) // 1 + 2 + 4
 		synctest.Wait()
-		if watched := writer.times.Load(); watched != 3 || failed.Load() != 3 {
+		if watched := times.Load(); watched != 3 || failed.Load() != 3 {
 			t.Errorf("tried %d times, reported %d times", watched, failed.Load())
 		}
 		time.Sleep(time.Minute)
-		if watched := writer.times.Load(); watched != 4 || failed.Load() != 3 {
+		if watched := times.Load(); watched != 4 || failed.Load() != 3 {
 			t.Errorf("in the end tried %d times, reported %d times", watched, failed.Load())
 		}
 		stop()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -24,8 +23,8 @@ import (
 func (p *Proxy) Run(ctx context.Context) error {
 	err := p.serve(ctx)
 	for _, domain := range p.config.Domains {
-		if c, ok := domain.Writer.(io.Closer); ok {
-			err = errors.Join(err, c.Close())
+		if domain.Writer.Close != nil {
+			err = errors.Join(err, domain.Writer.Close())
 		}
 	}
 	return err
@@ -36,8 +35,8 @@ func (p *Proxy) serve(ctx context.Context) error {
 	group.Go(func() error { return p.supervisor.Run(ctx) })
 	for i, a := range p.aggregators {
 		group.Go(func() error { return a.Run(ctx) })
-		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {
-			group.Go(func() error { p.watch(ctx, p.config.Domains[i].Name, w, a.AuditSoon); return nil })
+		if d := &p.config.Domains[i]; d.Writer.Watch != nil {
+			group.Go(func() error { p.watch(ctx, d, a.AuditSoon); return nil })
 		}
 	}
 	if follow := p.config.HostAddresses; follow != nil {
@@ -137,11 +136,10 @@ const (
 // watch keeps watching for changes that other programs make to a domain. A failure,
 // such as no descriptor left for the socket, only delays their detection, so it does not end the proxy: until the watch
 // works again, each retry comes with an audit.
-func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
-	changed func(by dataplane.ForeignProcess)) {
+func (p *Proxy) watch(ctx context.Context, domain *Domain, changed func(by dataplane.ForeignProcess)) {
 	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
 		began := time.Now()
-		err := w.Watch(ctx, changed)
+		err := domain.Writer.Watch(ctx, changed)
 		if ctx.Err() != nil {
 			return
 		}
@@ -149,7 +147,7 @@ func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
 			pause = watchAgainMin // it worked for a while
 		}
 		if p.config.WatchFailed != nil {
-			p.config.WatchFailed(domain, err)
+			p.config.WatchFailed(domain.Name, err)
 		}
 		if !sleep.For(ctx, pause) {
 			return

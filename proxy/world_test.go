@@ -19,21 +19,16 @@ import (
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// memoryDomain is a domain over a kernel in memory that is not audited by itself.
+// memoryDomain is a domain over a kernel in memory that is not audited by itself. Its writer has no Watch, for which a
+// kernel in memory has no socket.
 func memoryDomain(kernel *nftmodel.Kernel) proxy.Domain {
 	writer := nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Open: kernel.Open})
 	return proxy.Domain{
 		Name: "memory/IPv4", Family: service.IPv4,
 		Renderer: nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
-		Writer:   unwatched{writer, writer},
+		Writer:   dataplane.Writer{Write: writer.Write, Read: writer.Read, Origin: nftrender.Origin{}},
 		Pace:     aggregator.Pace{Audit: 24 * time.Hour},
 	}
-}
-
-// unwatched is a writer without Watch, for which a kernel in memory has no socket.
-type unwatched struct {
-	dataplane.Writer
-	dataplane.Origin
 }
 
 // run runs a proxy until stop is called.

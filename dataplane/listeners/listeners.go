@@ -51,8 +51,8 @@ type Listener[C any] interface {
 	Retire()
 }
 
-// Set contains the open listeners of one domain. It implements [dataplane.Writer] and
-// [dataplane.Watcher]. A backend that also writes other objects calls [Set.Begin] instead of Write.
+// Set contains the open listeners of one domain. A [dataplane.Writer] calls its Write, Read and Watch. A backend that
+// also writes other objects calls [Set.Begin] instead of Write.
 // One goroutine at a time uses a Set, but Watch and Wake may run concurrently.
 type Set[C any] struct {
 	relay *relay.Relay

@@ -100,7 +100,7 @@ func owner(port uint16) service.Key { return service.Key{Namespace: "ns1", Name:
 // write expects an outcome with these suspects, and that the set has these bodies afterwards.
 func (w *world) write(outcome dataplane.Outcome, suspects []service.Key, has map[uint16]string, changes ...dataplane.Change) dataplane.Receipt {
 	w.Helper()
-	r := writertest.Attempt(w, w, changes...)
+	r := writertest.Attempt(w, dataplane.Writer{Write: w.Write, Read: w.Read}, changes...)
 	if r.Outcome != outcome || !slices.Equal(r.Suspects, suspects) || r.Proven != (len(suspects) > 0) {
 		w.Errorf("got %v, suspects %v; want %v, %v", r, r.Suspects, outcome, suspects)
 	}

@@ -70,10 +70,10 @@ func (c *cluster) start(on service.NodePortAddresses) {
 	c.Cleanup(func() { check(c, rules.Close()) })
 	c.rules = writertest.NewPipeline(writertest.Harness{
 		Renderer: nftrender.NewRenderer(c.family, nftrender.Options{MasqueradeBit: 14}),
-	}, rules, facts)
+	}, rules.Contract(), facts)
 	c.listeners = writertest.NewPipeline(writertest.Harness{
 		Renderer: localport.NewRenderer(c.family),
-	}, c.writer, facts)
+	}, c.writer.Contract(), facts)
 }
 
 // serve adds a Service with a node port over both protocols to both domains. Its policy is Local
@@ -145,7 +145,7 @@ func TestKernel_QuarantineAndRelease(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 	thief := w.backend("thief", w.listen(30085))
-	a, err := aggregator.New(aggregator.Config{Domain: "localport/IPv4", Writer: w.writer,
+	a, err := aggregator.New(aggregator.Config{Domain: "localport/IPv4", Writer: w.writer.Contract(),
 		Pace: aggregator.Pace{Audit: 200 * time.Millisecond}})
 	check(t, err)
 	const services = 20

@@ -33,8 +33,7 @@ import (
 // Config tunes a Writer. Its limits apply to each writer, that is, to each family separately.
 type Config = relay.Config
 
-// Writer writes the listeners of one family. It implements [dataplane.Writer] and
-// [dataplane.Watcher]. Stats and Close may run concurrently with all other methods.
+// Writer writes the listeners of one family. Stats and Close may run concurrently with all other methods.
 type Writer struct {
 	*listeners.Set[targets]
 	relay *relay.Relay
@@ -42,10 +41,10 @@ type Writer struct {
 	sockets *relay.Sockets
 }
 
-var (
-	_ dataplane.Writer  = (*Writer)(nil)
-	_ dataplane.Watcher = (*Writer)(nil)
-)
+// Contract returns the functions that the core calls.
+func (w *Writer) Contract() dataplane.Writer {
+	return dataplane.Writer{Write: w.Write, Read: w.Read, Watch: w.Watch, Close: w.Close}
+}
 
 // NewWriter returns a writer for one family, which runs until Close.
 func NewWriter(family service.Family, config Config) *Writer {

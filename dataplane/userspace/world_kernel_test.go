@@ -199,7 +199,7 @@ func (w *world) gone(o *dataplane.Object) dataplane.Change {
 // attempt writes and checks that the receipt is true.
 func (w *world) attempt(changes ...dataplane.Change) dataplane.Receipt {
 	w.Helper()
-	return writertest.Attempt(w, w.writer, changes...)
+	return writertest.Attempt(w, w.writer.Contract(), changes...)
 }
 
 // write writes a batch that must land.

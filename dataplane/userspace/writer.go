@@ -18,8 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer writes the listeners of a forwarder and, except for the Part NodePorts, local addresses. It
-// implements [dataplane.Writer] and [dataplane.Watcher].
+// Writer writes the listeners of a forwarder and, except for the Part NodePorts, local addresses.
 //
 // If an object cannot be written because of the object itself, Write rejects the batch, with the owners of such
 // objects as proven suspects, but everything else in it lands. If the host is at fault instead (for example, no
@@ -35,10 +34,10 @@ type Writer struct {
 	guard  guarded
 }
 
-var (
-	_ dataplane.Writer  = (*Writer)(nil)
-	_ dataplane.Watcher = (*Writer)(nil)
-)
+// Contract returns the functions that the core calls.
+func (w *Writer) Contract() dataplane.Writer {
+	return dataplane.Writer{Write: w.Write, Read: w.Read, Watch: w.Watch, Close: w.Close}
+}
 
 // NewWriter returns a writer for a forwarder, in the same network namespace. The function inside is
 // as in relay.Config. The guard protects the addresses, and may be nil; the writer closes it.

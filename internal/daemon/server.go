@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/feed"
@@ -132,11 +131,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 func (s *server) newBook() *book.Book {
 	c := book.Config{Status: s.host.Snapshots}
 	for _, d := range s.backend.Domains {
-		of := book.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary}
-		if drainer, ok := d.Writer.(dataplane.Drainer); ok {
-			of.Leaving = drainer.Leaving
-		}
-		c.Domains = append(c.Domains, of)
+		c.Domains = append(c.Domains, book.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary, Leaving: d.Writer.Leaving})
 	}
 	return book.New(c)
 }

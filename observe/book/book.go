@@ -43,7 +43,7 @@ type Domain struct {
 	Family service.Family
 	// Auxiliary domains have state other than the kernel's rules, for example listening sockets.
 	Auxiliary bool
-	// Leaving returns each Service's number of draining endpoints; nil if the writer is no dataplane.Drainer.
+	// Leaving returns each Service's number of draining endpoints; nil if its writer counts none.
 	Leaving func() map[service.Key]int
 }
 

@@ -260,7 +260,7 @@ func newWatched(t *testing.T) *watched {
 		Domains: func() []DomainStatus { return []DomainStatus{{Status: w.Status()}} },
 		Node:    func() *service.NodeObject { return fine }, SyncPeriod: 30 * time.Second,
 	})
-	w.Aggregator, err = aggregator.New(aggregator.Config{Domain: "d", Writer: w.kernel, Listen: remembered.Aggregator})
+	w.Aggregator, err = aggregator.New(aggregator.Config{Domain: "d", Writer: dataplane.Writer{Write: w.kernel.Write, Read: w.kernel.Read}, Listen: remembered.Aggregator})
 	if err != nil {
 		t.Fatal(err)
 	}

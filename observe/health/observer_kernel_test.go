@@ -65,7 +65,7 @@ func TestKernelPorts_FollowRules(t *testing.T) {
 		Node: proxy.NodeSettings{Name: "n1"},
 		Domains: []proxy.Domain{{
 			Name: "memory/IPv4", Family: service.IPv4, Renderer: nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
-			Writer: writer,
+			Writer: dataplane.Writer{Write: writer.Write, Read: writer.Read},
 			Pace:   aggregator.Pace{BackoffMin: 10 * time.Millisecond, BackoffMax: 20 * time.Millisecond},
 		}},
 		Source: func(ctx context.Context, c *source.Cache) error {

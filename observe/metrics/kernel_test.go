@@ -31,6 +31,11 @@ func newMemoryKernel() *memoryKernel {
 	return &memoryKernel{objects: map[dataplane.ID]dataplane.Object{}}
 }
 
+// writer returns the functions that the core calls.
+func (k *memoryKernel) writer() dataplane.Writer {
+	return dataplane.Writer{Write: k.Write, Read: k.Read, Origin: k}
+}
+
 // wait returns with the lock held.
 func (k *memoryKernel) wait() {
 	k.mu.Lock()
@@ -47,7 +52,7 @@ func (k *memoryKernel) set(rejected string, hang <-chan time.Time) {
 	k.rejected, k.hang = rejected, hang
 }
 
-// Write implements dataplane.Writer: it takes a batch whole, or not at all.
+// Write implements Write of dataplane.Writer: it takes a batch whole, or not at all.
 func (k *memoryKernel) Write(_ context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	k.wait()
 	defer k.mu.Unlock()
@@ -85,7 +90,7 @@ func (k *memoryKernel) Write(_ context.Context, batch *dataplane.Batch) dataplan
 	return r
 }
 
-// Read implements dataplane.Writer.
+// Read implements Read of dataplane.Writer.
 func (k *memoryKernel) Read(context.Context) ([]dataplane.Object, error) {
 	k.wait()
 	defer k.mu.Unlock()

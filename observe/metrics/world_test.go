@@ -101,7 +101,7 @@ func (w *world) start() {
 			Name: name, Family: family,
 			Renderer: breakable{iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14}), w},
 			Layout:   iptrender.NewLayout(family),
-			Writer:   w.kernels[family],
+			Writer:   w.kernels[family].writer(),
 			Pace:     aggregator.Pace{Audit: time.Minute},
 		})
 	}

@@ -223,6 +223,9 @@ type saved struct {
 	text string
 }
 
+func (saved) Announced() bool       { return true }
+func (saved) OnStart(func(pid int)) {}
+
 func (s saved) Save(_ context.Context, table iptrender.Table) ([]byte, error) {
 	_, rest, found := strings.Cut(s.text, "*"+string(table)+"\n")
 	if !found {

@@ -84,13 +84,13 @@ var hostile = []mutation{
 	{
 		name:      "a large Service is written in one go",
 		sentence:  "A write contains at most 10,000 objects of one Service; others are written in between.",
-		edits:     edit("aggregator/write.go", "if why == ordinary {", "if why == control {"),
+		edits:     edit("aggregator/write.go", "if why == ordinary &&", "if why == control &&"),
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_WriteCut")}, short: true,
 	},
 	{
 		name:      "tries are cut",
 		sentence:  "A try of a bisection contains all that its Services change: only then does it show who is rejected.",
-		edits:     edit("aggregator/write.go", "if why == ordinary {", "if why != control {"),
+		edits:     edit("aggregator/write.go", "if why == ordinary &&", "if why != control &&"),
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_WriteCut")}, short: true,
 	},
 	{
@@ -265,7 +265,7 @@ var hostile = []mutation{
 	{
 		name:      "foreign rules hide ours",
 		sentence:  "Foreign rules that iptables cannot print do not keep the proxy from reading its rules.",
-		edits:     edit("dataplane/iptables/kernel/read.go", "case ok && errors.Is(err, errUnprintable):", "case false && errors.Is(err, errUnprintable):"),
+		edits:     edit("dataplane/iptables/kernel/read.go", "case errors.Is(err, errUnprintable):", "case false && errors.Is(err, errUnprintable):"),
 		campaigns: []campaign{unitTest("dataplane/iptables/kernel", "TestKernelWriter_UnprintableForeignRules")}, short: true,
 	},
 	{

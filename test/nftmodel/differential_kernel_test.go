@@ -273,7 +273,8 @@ func TestDifferential_Services(t *testing.T) {
 			real, model := bothKernels(t, family)
 			harness := writertest.Harness{Family: family, Renderer: nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14})}
 			world := writertest.NewFixture(family)
-			p := writertest.NewPipeline(harness, bothWriters{t, real, model}, world.Facts())
+			both := bothWriters{t, real, model}
+			p := writertest.NewPipeline(harness, dataplane.Writer{Write: both.Write, Read: both.Read}, world.Facts())
 			p.Converge(t)
 			for i, spec := range varied(world) {
 				p.Serve(spec, world.Slice(world.A, world.B))

@@ -313,13 +313,10 @@ func (b *batch) rollBack() {
 // Writer returns the nftables backend's writer for one family, connected to the kernel.
 // The kernel announces nothing to it.
 func (k *Kernel) Writer(family service.Family) dataplane.Writer {
-	return silentWriter{nftkernel.NewWriter(family, nftkernel.WriterConfig{Open: k.Open})}
-}
-
-type silentWriter struct{ *nftkernel.Writer }
-
-// Watch hears nothing until the context ends.
-func (silentWriter) Watch(ctx context.Context, _ func(dataplane.ForeignProcess)) error {
-	<-ctx.Done()
-	return ctx.Err()
+	w := nftkernel.NewWriter(family, nftkernel.WriterConfig{Open: k.Open}).Contract()
+	w.Watch = func(ctx context.Context, _ func(dataplane.ForeignProcess)) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return w
 }

@@ -176,7 +176,7 @@ func newReading(w *world, family service.Family) *reading {
 		world: w, family: family, objects: objects, named: map[service.Key][]*dataplane.Object{},
 	}
 	for i := range objects {
-		if owner, named := writer.Owner(&objects[i]); named {
+		if owner, named := (nftrender.Origin{}).Owner(&objects[i]); named {
 			r.named[owner] = append(r.named[owner], &objects[i])
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -339,70 +338,39 @@ func (r renderer) Service(ctx context.Context, view *service.View, facts *servic
 	return r.Renderer.Service(ctx, view, facts)
 }
 
-// checkedWriter is a writer that only one goroutine at a time may use, on a kernel that
-// announces what other programs change.
-type checkedWriter struct {
-	dataplane.Writer
-	stack *stack
-	busy  atomic.Int32
-	// report receives errors in the use of the writer.
-	report func(error)
-}
-
-func (w *checkedWriter) enter() func() {
-	if w.busy.Add(1) > 1 {
-		w.report(fmt.Errorf("two jobs in flight for one writer"))
+// checked returns a writer that only one goroutine at a time may use, on a kernel that
+// announces what other programs change. Report receives errors in the use of the writer.
+func (s *stack) checked(w dataplane.Writer, report func(error)) dataplane.Writer {
+	var busy atomic.Int32
+	enter := func() func() {
+		if busy.Add(1) > 1 {
+			report(fmt.Errorf("two jobs in flight for one writer"))
+		}
+		return func() { busy.Add(-1) }
 	}
-	return func() { w.busy.Add(-1) }
-}
-
-// Write implements dataplane.Writer.
-func (w *checkedWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	defer w.enter()()
-	defer w.stack.guard.during(ctx)()
-	return w.Writer.Write(ctx, batch)
-}
-
-// Read implements dataplane.Writer.
-func (w *checkedWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
-	defer w.enter()()
-	return w.Writer.Read(ctx)
-}
-
-// ReadAhead implements dataplane.ReaderAhead.
-func (w *checkedWriter) ReadAhead(ctx context.Context) {
-	defer w.enter()()
-	if ahead, ok := w.Writer.(dataplane.ReaderAhead); ok {
-		ahead.ReadAhead(ctx)
+	return dataplane.Writer{
+		Write: func(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+			defer enter()()
+			defer s.guard.during(ctx)()
+			return w.Write(ctx, batch)
+		},
+		Read: func(ctx context.Context) ([]dataplane.Object, error) {
+			defer enter()()
+			return w.Read(ctx)
+		},
+		ReadAhead: func(ctx context.Context) {
+			defer enter()()
+			w.ReadAhead(ctx)
+		},
+		Cut: func(changes []dataplane.Change) []dataplane.Change {
+			defer enter()()
+			return w.Cut(changes)
+		},
+		Origin: w.Origin,
+		Watch:  s.watch,
+		Close: func() error {
+			defer enter()()
+			return w.Close()
+		},
 	}
-}
-
-// Cut implements dataplane.Cutter.
-func (w *checkedWriter) Cut(changes []dataplane.Change) []dataplane.Change {
-	defer w.enter()()
-	if cutter, ok := w.Writer.(dataplane.Cutter); ok {
-		return cutter.Cut(changes)
-	}
-	return changes
-}
-
-// Close implements io.Closer.
-func (w *checkedWriter) Close() error {
-	defer w.enter()()
-	return w.Writer.(io.Closer).Close()
-}
-
-// Watch implements dataplane.Watcher.
-func (w *checkedWriter) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
-	return w.stack.watch(ctx, changed)
-}
-
-// Owner implements dataplane.Origin.
-func (w *checkedWriter) Owner(o *dataplane.Object) (service.Key, bool) {
-	return w.Writer.(dataplane.Origin).Owner(o)
-}
-
-// Refs implements dataplane.Origin.
-func (w *checkedWriter) Refs(o *dataplane.Object) []dataplane.ID {
-	return w.Writer.(dataplane.Origin).Refs(o)
 }

@@ -126,10 +126,8 @@ func (w *world) domain(family service.Family, life *life) proxy.Domain {
 				}
 			},
 		},
-		Writer: &checkedWriter{
-			Writer: nftkernel.NewWriter(family, config), stack: w.stacks[family], report: w.monitor.object,
-		},
-		Pace: w.settings.pace,
+		Writer: w.stacks[family].checked(nftkernel.NewWriter(family, config).Contract(), w.monitor.object),
+		Pace:   w.settings.pace,
 	}
 }
 

@@ -69,12 +69,12 @@ func newCrowd(t *testing.T, name string) *crowd {
 		}
 		s.reaches = func(p nftmodel.Packet) bool { return delivers(k.Outcomes(p)) }
 		s.writer = func() dataplane.Writer {
-			return nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Open: k.Open, TransactionBytes: bytes})
+			return nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Open: k.Open, TransactionBytes: bytes}).Contract()
 		}
 	case "proven":
 		k := &objectKernel{objects: map[dataplane.ID]dataplane.Object{}}
 		s.reaches = k.reaches
-		s.writer = func() dataplane.Writer { return k }
+		s.writer = func() dataplane.Writer { return dataplane.Writer{Write: k.Write, Read: k.Read, Origin: k} }
 	}
 	for n := range crowdSize {
 		s.specs[n] = &service.Spec{Key: keyOf(n), Created: epoch, Ports: []service.Port{{Name: "p0", Port: 80}}}
@@ -116,7 +116,7 @@ func (s *crowd) open(blamed bool) {
 		Domains: []proxy.Domain{{
 			Name:     s.name,
 			Renderer: rejectedRenderer{nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}), s},
-			Writer:   judgedWriter{s.writer(), s, blamed},
+			Writer:   s.judged(s.writer(), blamed),
 		}},
 		Source: func(ctx context.Context, cache *source.Cache) error {
 			for n := range crowdSize {
@@ -221,49 +221,18 @@ func (s *crowd) judge(receipt dataplane.Receipt) {
 	s.worst = min(s.worst, now)
 }
 
-// judgedWriter judges after each write. Without blame it names no suspects.
-type judgedWriter struct {
-	writer dataplane.Writer
-	crowd  *crowd
-	blamed bool
-}
-
-// Write implements dataplane.Writer.
-func (j judgedWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	time.Sleep(time.Millisecond)
-	receipt := j.writer.Write(ctx, batch)
-	if !j.blamed && !receipt.Proven {
-		receipt.Suspects = nil
+// judged returns a writer that judges after each write. Without blame it names no suspects.
+func (s *crowd) judged(w dataplane.Writer, blamed bool) dataplane.Writer {
+	write := func(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+		time.Sleep(time.Millisecond)
+		receipt := w.Write(ctx, batch)
+		if !blamed && !receipt.Proven {
+			receipt.Suspects = nil
+		}
+		s.judge(receipt)
+		return receipt
 	}
-	j.crowd.judge(receipt)
-	return receipt
-}
-
-// Read implements dataplane.Writer.
-func (j judgedWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
-	return j.writer.Read(ctx)
-}
-
-// origin is what a writer may know about objects that it has read.
-type origin interface {
-	Owner(o *dataplane.Object) (service.Key, bool)
-	Refs(o *dataplane.Object) []dataplane.ID
-}
-
-// Owner implements dataplane.Origin, if the writer does.
-func (j judgedWriter) Owner(o *dataplane.Object) (service.Key, bool) {
-	if from, ok := j.writer.(origin); ok {
-		return from.Owner(o)
-	}
-	return service.Key{}, false
-}
-
-// Refs implements dataplane.Origin, if the writer does.
-func (j judgedWriter) Refs(o *dataplane.Object) []dataplane.ID {
-	if from, ok := j.writer.(origin); ok {
-		return from.Refs(o)
-	}
-	return nil
+	return dataplane.Writer{Write: write, Read: w.Read, Origin: w.Origin}
 }
 
 // rejectedRenderer adds a chain that no kernel takes to rejected Services.
@@ -300,7 +269,7 @@ type objectKernel struct {
 	objects map[dataplane.ID]dataplane.Object
 }
 
-// Write implements dataplane.Writer.
+// Write implements Write of dataplane.Writer.
 func (k *objectKernel) Write(_ context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	r := dataplane.Receipt{Certain: map[dataplane.ID]*dataplane.Object{}}
 	for _, c := range batch.Changes {
@@ -323,10 +292,16 @@ func (k *objectKernel) Write(_ context.Context, batch *dataplane.Batch) dataplan
 	return r
 }
 
-// Read implements dataplane.Writer.
+// Read implements Read of dataplane.Writer.
 func (k *objectKernel) Read(context.Context) ([]dataplane.Object, error) {
 	return slices.Collect(maps.Values(k.objects)), nil
 }
+
+// Owner implements dataplane.Origin: the kernel keeps no names.
+func (k *objectKernel) Owner(*dataplane.Object) (key service.Key, named bool) { return key, false }
+
+// Refs implements dataplane.Origin.
+func (k *objectKernel) Refs(*dataplane.Object) []dataplane.ID { return nil }
 
 // reaches reports whether the frontend is there; what belongs to it came with it.
 func (k *objectKernel) reaches(p nftmodel.Packet) bool {

@@ -112,7 +112,7 @@ func newWorld(t testing.TB, family service.Family) *world {
 	w := buildWorld(t, family)
 	writer := nftkernel.NewWriter(family, nftkernel.WriterConfig{Inside: w.node.Do})
 	t.Cleanup(func() { w.check(writer.Close()) })
-	w.renderer, w.writer = nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), writer
+	w.renderer, w.writer = nftrender.NewRenderer(family, nftrender.Options{MasqueradeBit: 14}), writer.Contract()
 	w.ledger = ledger.New(nil, w.renderer.Naming(), nil)
 	return w.furnish()
 }
@@ -128,7 +128,8 @@ func newIPTablesWorld(t *testing.T, family service.Family, variant iptkernel.Var
 		w.legacy = map[service.Family]string{service.IPv4: "iptables-legacy-restore", service.IPv6: "ip6tables-legacy-restore"}[family]
 	}
 	w.renderer = iptrender.NewRenderer(family, iptrender.Options{MasqueradeBit: 14, RandomFully: true})
-	w.writer = insideWriter{iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{}), w.node}
+	inside := insideWriter{iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{}), w.node}
+	w.writer = dataplane.Writer{Write: inside.Write, Read: inside.Read}
 	w.ledger = ledger.New(iptrender.NewLayout(family), w.renderer.Naming(), nil)
 	_, err = w.writer.Read(t.Context())
 	w.check(err)
@@ -137,7 +138,7 @@ func newIPTablesWorld(t *testing.T, family service.Family, variant iptkernel.Var
 
 // insideWriter writes in a network namespace.
 type insideWriter struct {
-	dataplane.Writer
+	*iptkernel.Writer
 	node *netns.Namespace
 }
 

@@ -35,32 +35,37 @@ func TestWriterContract(t *testing.T) {
 	}
 }
 
-// insideTool runs the commands of a tool inside a network namespace.
+// insideTool runs the commands of a tool that the cases need inside a network namespace.
 type insideTool struct {
+	kernel.Tool
 	namespace *netns.Namespace
-	tool      kernel.Tool
 }
 
 func (i insideTool) Restore(ctx context.Context, input []byte) error {
-	return i.namespace.Do(func() error { return i.tool.Restore(ctx, input) })
+	return i.namespace.Do(func() error { return i.Tool.Restore(ctx, input) })
 }
 
 func (i insideTool) Save(ctx context.Context, table render.Table) ([]byte, error) {
 	var saved []byte
 	err := i.namespace.Do(func() error {
 		var err error
-		saved, err = i.tool.Save(ctx, table)
+		saved, err = i.Tool.Save(ctx, table)
 		return err
 	})
 	return saved, err
 }
 
 func (i insideTool) EnsureHook(ctx context.Context, table render.Table, chain string, rule []string) error {
-	return i.namespace.Do(func() error { return i.tool.EnsureHook(ctx, table, chain, rule) })
+	return i.namespace.Do(func() error { return i.Tool.EnsureHook(ctx, table, chain, rule) })
 }
 
 func (i insideTool) RemoveHook(ctx context.Context, table render.Table, chain string, rule []string) error {
-	return i.namespace.Do(func() error { return i.tool.RemoveHook(ctx, table, chain, rule) })
+	return i.namespace.Do(func() error { return i.Tool.RemoveHook(ctx, table, chain, rule) })
+}
+
+func (i insideTool) HasChain(ctx context.Context, table render.Table, chain string) (exists bool, err error) {
+	err = i.namespace.Do(func() (err error) { exists, err = i.Tool.HasChain(ctx, table, chain); return err })
+	return exists, err
 }
 
 // harness is the iptables backend with the real programs of a variant, on a node of network
@@ -78,10 +83,10 @@ func harness(family service.Family, variant kernel.Variant, wrap func(kernel.Too
 				t.Fatalf("install the Debian package iptables: %v", err)
 			}
 			network := writertest.NewNetwork(t, world)
-			tool := wrap(insideTool{network.Node(), programs})
+			tool := wrap(insideTool{programs, network.Node()})
 			return writertest.Node{
 				NewWriter: func() dataplane.Writer {
-					return kernel.NewWriter(family, tool, kernel.WriterConfig{})
+					return kernel.NewWriter(family, tool, kernel.WriterConfig{}).Contract()
 				},
 				Network: network,
 				Meddler: meddler{tool: tool, family: family},

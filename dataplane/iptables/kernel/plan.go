@@ -165,7 +165,7 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 func (p *plan) clarify(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
 	for _, c := range p.maybeCreate {
 		receipt.Written.Calls++
-		exists, err := hasChain(ctx, tool, render.Table(c.ID.Container), c.ID.Name)
+		exists, err := tool.HasChain(ctx, render.Table(c.ID.Container), c.ID.Name)
 		if err != nil {
 			return err
 		}

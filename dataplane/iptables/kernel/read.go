@@ -39,12 +39,11 @@ func readTable(ctx context.Context, tool Tool, table render.Table, of Ownership)
 		return nil, err
 	}
 	s, err := parseSave(table, printed)
-	lister, ok := tool.(chainLister)
 	switch {
-	case ok && errors.Is(err, errUnprintable):
-		return readChains(ctx, lister, table, of)
-	case ok && err == nil && bytes.Contains(printed, []byte("incompatible base-chains")):
-		return s, s.addJumps(ctx, lister, of)
+	case errors.Is(err, errUnprintable):
+		return readChains(ctx, tool, table, of)
+	case err == nil && bytes.Contains(printed, []byte("incompatible base-chains")):
+		return s, s.addJumps(ctx, tool, of)
 	}
 	return s, err
 }

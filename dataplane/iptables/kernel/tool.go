@@ -31,11 +31,30 @@ type Tool interface {
 	Restore(ctx context.Context, input []byte) error
 	// Save returns what "iptables-save -t TABLE" prints.
 	Save(ctx context.Context, table render.Table) ([]byte, error)
+	// SaveCounters returns the rules of a table that count, in one of the forms that printedCounter reads.
+	SaveCounters(ctx context.Context, table render.Table) ([]byte, error)
 	// EnsureHook inserts a rule at position 1 of a built-in chain unless it exists already. The
 	// rule is the argument list that follows "-A CHAIN".
 	EnsureHook(ctx context.Context, table render.Table, chain string, rule []string) error
 	// RemoveHook deletes every copy of a rule. A missing rule is no error.
 	RemoveHook(ctx context.Context, table render.Table, chain string, rule []string) error
+	// HasHook reports whether a chain contains a rule.
+	HasHook(ctx context.Context, table render.Table, chain string, rule []string) (bool, error)
+	// HasChain reports whether a chain exists.
+	HasChain(ctx context.Context, table render.Table, chain string) (bool, error)
+	// Chains returns the names of all chains of a table.
+	Chains(ctx context.Context, table render.Table) ([]string, error)
+	// List prints chains as iptables -S does. It returns the names of the chains that it cannot print.
+	List(ctx context.Context, table render.Table, chains []string) (printed []byte, unprintable []string, err error)
+	// Jumps returns the names of the chains that rules of a table jump to, by the chains that contain the rules.
+	Jumps(ctx context.Context, table render.Table) (map[string][]string, error)
+	// TableSize returns the size of a table, and false if it cannot read the size cheaply. If the size is unchanged,
+	// entries were not only added or only removed.
+	TableSize(table render.Table) (size, bool)
+	// Announced reports whether the kernel announces changes of the tables.
+	Announced() bool
+	// OnStart makes the tool call started with the ID of each process, right after its start.
+	OnStart(started func(pid int))
 }
 
 // ToolError describes the failure of a command.

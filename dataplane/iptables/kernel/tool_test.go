@@ -20,8 +20,9 @@ import (
 )
 
 // scriptedTool records each call and answers as the test wants. Tables that are not in saves save
-// as nothing.
+// as nothing. The kernel neither announces changes nor returns sizes of tables.
 type scriptedTool struct {
+	Tool
 	calls  []string
 	inputs []string
 	saves  map[render.Table]string
@@ -54,6 +55,14 @@ func (s *scriptedTool) EnsureHook(_ context.Context, table render.Table, chain s
 func (s *scriptedTool) RemoveHook(_ context.Context, table render.Table, chain string, rule []string) error {
 	return s.call("remove %s %s %s", table, chain, strings.Join(rule, "|"))
 }
+
+func (s *scriptedTool) HasChain(ctx context.Context, table render.Table, chain string) (bool, error) {
+	printed, err := s.Save(ctx, table)
+	return strings.Contains(string(printed), "\n:"+chain+" "), err
+}
+
+func (*scriptedTool) TableSize(render.Table) (size, bool) { return size{}, false }
+func (*scriptedTool) Announced() bool                     { return false }
 
 // savedTable returns what iptables-save would print for these lines.
 func savedTable(name render.Table, lines ...string) string {

@@ -5,7 +5,6 @@ package kernel
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -36,12 +35,6 @@ func (w *Writer) Traffic(ctx context.Context) (traffic.Reading, error) {
 	return w.counted.add(m), nil
 }
 
-// counterSaver is an optional interface of a tool that prints counters.
-type counterSaver interface {
-	// SaveCounters prints the rules that count in a table, in one of the forms that printedCounter reads.
-	SaveCounters(ctx context.Context, table render.Table) ([]byte, error)
-}
-
 // countedTables are those with rules that count.
 var countedTables = [...]render.Table{render.NAT, render.Filter}
 
@@ -58,16 +51,12 @@ type meter struct {
 }
 
 func readCounters(ctx context.Context, tool Tool) (*meter, error) {
-	saver, ok := tool.(counterSaver)
-	if !ok {
-		return nil, errors.ErrUnsupported
-	}
 	m := &meter{
 		live: make(counts), ports: make(map[string]service.Frontend),
 		endpoints: make(map[string]netip.AddrPort), served: make(map[service.Frontend]bool),
 	}
 	for _, table := range countedTables {
-		printed, err := saver.SaveCounters(ctx, table)
+		printed, err := tool.SaveCounters(ctx, table)
 		if err != nil {
 			return nil, err
 		}

@@ -36,21 +36,9 @@ func isUnprintable(table render.Table, printed []byte) bool {
 // of the proxy, so an audit repairs the chain. If it is written, it has no effect.
 const unprintableRule = `-m comment --comment "rules that iptables cannot print"`
 
-// chainLister is an optional interface of a tool that reads single chains of a table.
-type chainLister interface {
-	// Chains returns the names of all chains of a table.
-	Chains(ctx context.Context, table render.Table) ([]string, error)
-	// List prints chains as iptables -S does. It returns the names of the chains that it cannot print.
-	List(ctx context.Context, table render.Table, chains []string) (printed []byte, unprintable []string, err error)
-	// Jumps returns the names of the chains that rules of a table jump to, by the chains that contain the rules.
-	Jumps(ctx context.Context, table render.Table) (map[string][]string, error)
-	// HasHook reports whether a chain contains a rule.
-	HasHook(ctx context.Context, table render.Table, chain string, rule []string) (bool, error)
-}
-
 // readChains reads the chains and hooks of an Ownership from a table that iptables cannot print as a whole. Of foreign
 // chains it reads only the jumps to owned chains.
-func readChains(ctx context.Context, tool chainLister, table render.Table, of Ownership) (*saved, error) {
+func readChains(ctx context.Context, tool Tool, table render.Table, of Ownership) (*saved, error) {
 	names, err := tool.Chains(ctx, table)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: list chains: %w", table, err)
@@ -77,7 +65,7 @@ func readChains(ctx context.Context, tool chainLister, table render.Table, of Ow
 }
 
 // addJumps adds the jumps to owned chains from chains that were not printed.
-func (s *saved) addJumps(ctx context.Context, tool chainLister, of Ownership) error {
+func (s *saved) addJumps(ctx context.Context, tool Tool, of Ownership) error {
 	jumps, err := tool.Jumps(ctx, s.table)
 	if err != nil {
 		return fmt.Errorf("table %s: list rules: %w", s.table, err)
@@ -97,7 +85,7 @@ func (s *saved) addJumps(ctx context.Context, tool chainLister, of Ownership) er
 
 // hooksOf returns the hooks in a built-in chain whose rules iptables cannot print.
 func hooksOf(
-	ctx context.Context, tool chainLister, table render.Table, chain string, of Ownership,
+	ctx context.Context, tool Tool, table render.Table, chain string, of Ownership,
 ) (found []string, err error) {
 	for _, h := range of.Hooks {
 		if h.Table != table || h.Chain != chain || slices.Contains(found, h.Text()) {

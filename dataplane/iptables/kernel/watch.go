@@ -26,20 +26,14 @@ import (
 //
 //	nft variant     the kernel announces each transaction: immediately (this file)
 //	legacy variant  the kernel reports only the tables' sizes: within a second (watch_sizes.go)
-//	other tools     not at all; the periodic audit remains
 //
 // Watch does not call changed for the writer's own changes. In doubt, it assumes another program: that
 // costs a read, whereas ignoring another program's deletion would cause an outage.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
-	switch {
-	case w.ownWrites != nil:
+	if w.ownWrites != nil {
 		return w.watchAnnounced(ctx, changed)
-	case w.sizes != nil:
-		return w.watchSizes(ctx, changed)
-	default:
-		<-ctx.Done()
-		return context.Cause(ctx)
 	}
+	return w.watchSizes(ctx, changed)
 }
 
 // every calls look immediately and then at an interval, until the context ends, and returns the
@@ -60,32 +54,6 @@ func (w *Writer) every(ctx context.Context, interval time.Duration, look func())
 		w.release()
 		timer.Reset(interval)
 	}
-}
-
-// chainFinder is an optional interface of a tool that can look up one chain without listing a
-// whole table.
-type chainFinder interface {
-	HasChain(ctx context.Context, table render.Table, chain string) (bool, error)
-}
-
-// hasChain reports whether a chain exists, in the cheapest way that the tool offers.
-func hasChain(ctx context.Context, tool Tool, table render.Table, chain string) (bool, error) {
-	if finder, ok := tool.(chainFinder); ok {
-		return finder.HasChain(ctx, table, chain)
-	}
-	s, err := readTable(ctx, tool, table, Ownership{Owns: func(_ render.Table, name string) bool { return name == chain }})
-	if err != nil {
-		return false, err
-	}
-	return s.exists[chain], nil
-}
-
-// announcer is an optional interface of a tool whose kernel announces changes of the tables.
-type announcer interface {
-	// Announced reports whether the kernel does so for this tool's tables.
-	Announced() bool
-	// OnStart makes the tool call started with the ID of each process, right after its start.
-	OnStart(started func(pid int))
 }
 
 // ownWrites distinguishes changes by Sluice's child processes from those by other programs. The kernel

@@ -16,13 +16,6 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// tableSizer is an optional interface of a tool that can read a table's size cheaply. If the size is
-// unchanged, entries were not only added or only removed.
-type tableSizer interface {
-	// TableSize returns false if the tool cannot read the size.
-	TableSize(table render.Table) (size, bool)
-}
-
 // size is the size of a table in the kernel. It does not show that a rule was replaced by another one
 // of the same size; the periodic audit finds that.
 type size struct {
@@ -36,14 +29,14 @@ type size struct {
 // touched. A deletion by another program at the same time as a write is found by comparing the size
 // after the write with the expected size.
 type sizes struct {
-	tool tableSizer
+	tool Tool
 	// known has the tables' sizes at the last Read, look or write, without tables of unknown size.
 	known map[render.Table]size
 	// touched is set if another program changed a table and no Read has succeeded since.
 	touched bool
 }
 
-func newSizes(tool tableSizer) *sizes { return &sizes{tool: tool, known: make(map[render.Table]size)} }
+func newSizes(tool Tool) *sizes { return &sizes{tool: tool, known: make(map[render.Table]size)} }
 
 // look compares all tables with their known sizes.
 func (s *sizes) look() {

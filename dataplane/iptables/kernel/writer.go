@@ -36,8 +36,7 @@ import (
 
 // Writer writes batches into one family's tables through one [Tool]. All chains of a batch go in
 // one iptables-restore input; new ones of a very large batch go in inputs before it (see
-// StageLimits). Hooks that certainly do not exist yet go in one input, others one by one. It
-// implements [dataplane.Writer], [dataplane.Watcher] and [dataplane.Origin].
+// StageLimits). Hooks that certainly do not exist yet go in one input, others one by one.
 //
 // The bytes that it writes for a change depend on that change alone, never on what else is in
 // the kernel. Its methods may be called concurrently; they take turns with the tool.
@@ -67,12 +66,10 @@ type Writer struct {
 	foreignHooks map[dataplane.ID][]render.Hook
 }
 
-var (
-	_ dataplane.Writer  = (*Writer)(nil)
-	_ dataplane.Watcher = (*Writer)(nil)
-	_ dataplane.Origin  = (*Writer)(nil)
-	_ dataplane.Cutter  = (*Writer)(nil)
-)
+// Contract returns the functions that the core calls.
+func (w *Writer) Contract() dataplane.Writer {
+	return dataplane.Writer{Write: w.Write, Read: w.Read, Cut: w.Cut, Origin: w, Watch: w.Watch, Traffic: w.Traffic}
+}
 
 // WriterConfig tunes a Writer. The zero value is the default.
 type WriterConfig struct {
@@ -103,11 +100,11 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 		counted:     newCounted(),
 		sharedEmpty: make(map[dataplane.ID]bool),
 	}
-	if a, ok := tool.(announcer); ok && a.Announced() {
+	if tool.Announced() {
 		w.ownWrites = newOwnWrites()
-		a.OnStart(w.ownWrites.started)
-	} else if s, ok := tool.(tableSizer); ok {
-		w.sizes = newSizes(s)
+		tool.OnStart(w.ownWrites.started)
+	} else {
+		w.sizes = newSizes(tool)
 	}
 	return w
 }
@@ -136,7 +133,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	return receipt
 }
 
-// Cut implements dataplane.Cutter.
+// Cut implements Cut of [dataplane.Writer].
 func (w *Writer) Cut(changes []dataplane.Change) (now []dataplane.Change) {
 	for len(now) == 0 && len(changes) > 0 { // the turn may be of a Service that can only wait
 		now = w.turns.choose(changes)
@@ -146,25 +143,21 @@ func (w *Writer) Cut(changes []dataplane.Change) (now []dataplane.Change) {
 
 // watched makes an attempt, and detects what other programs change at the same time.
 func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receipt) dataplane.Receipt {
-	switch {
-	case w.ownWrites != nil:
-		w.ownWrites.begin()
-		receipt := attempt()
-		strangers := w.ownWrites.end(time.Now())
-		if changed := w.afterWrite.Load(); changed != nil {
-			for _, by := range strangers {
-				(*changed)(by)
-			}
-		}
-		return receipt
-	case w.sizes != nil:
+	if w.sizes != nil {
 		w.sizes.look()
 		receipt := attempt()
 		w.sizes.wrote(batch, &receipt)
 		return receipt
-	default:
-		return attempt()
 	}
+	w.ownWrites.begin()
+	receipt := attempt()
+	strangers := w.ownWrites.end(time.Now())
+	if changed := w.afterWrite.Load(); changed != nil {
+		for _, by := range strangers {
+			(*changed)(by)
+		}
+	}
+	return receipt
 }
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {

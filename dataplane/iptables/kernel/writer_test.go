@@ -273,11 +273,6 @@ func hookIn(t *testing.T, table render.Table, chain string) render.Hook {
 	return render.Hook{}
 }
 
-var (
-	_ dataplane.Writer  = (*Writer)(nil)
-	_ dataplane.Watcher = (*Writer)(nil)
-)
-
 // TestWriter_SharedChain: the writer writes our rules to the chain that it shares with the kubelet, creates the chain
 // if it is absent, and never empties or removes it.
 func TestWriter_SharedChain(t *testing.T) {

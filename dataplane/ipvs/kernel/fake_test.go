@@ -341,6 +341,8 @@ func (k fakeDevice) Watch(ctx context.Context, changed func()) error {
 // fakeRules is a writer of rules that needs the sets that they ask.
 type fakeRules struct{ *fakeKernel }
 
+func (k fakeRules) contract() dataplane.Writer { return dataplane.Writer{Write: k.Write, Read: k.Read} }
+
 func (k fakeRules) Write(_ context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	for _, c := range batch.Changes {
 		verb := "rule "

@@ -44,7 +44,7 @@ func (g *graceful) drop(ctx context.Context, kernel *kernelSockets, requests []w
 	return lost
 }
 
-// Leaving implements dataplane.Drainer. Any goroutine may call it.
+// Leaving implements Leaving of [dataplane.Writer]. Any goroutine may call it.
 func (w *Writer) Leaving() map[service.Key]int {
 	all := map[service.Key]int{}
 	w.leaving.counts.Range(func(key, count any) bool {
@@ -54,7 +54,7 @@ func (w *Writer) Leaving() map[service.Key]int {
 	return all
 }
 
-// Foresee implements dataplane.Drainer.
+// Foresee implements Foresee of [dataplane.Writer].
 func (w *Writer) Foresee(ctx context.Context, c *dataplane.Change) (*dataplane.Object, error) {
 	if c.ID.Container != render.ContainerServer || c.Before == nil || c.After == nil {
 		return c.After, nil

@@ -247,7 +247,7 @@ func (c *cluster) write(w *Writer, view *service.View) {
 // nowhere else.
 func TestKernelGraceful(t *testing.T) {
 	eachKernel(t, func(t *testing.T, c *cluster) {
-		w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}, Inside: c.Do, DrainDeadline: time.Minute})
+		w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}.contract(), Inside: c.Do, DrainDeadline: time.Minute})
 		c.must(err)
 		defer func() { c.must(w.Close()) }()
 		p := c.OpenPort()
@@ -300,7 +300,7 @@ func TestKernelGraceful(t *testing.T) {
 func TestGraceful_EndpointLeavesHashedService(t *testing.T) {
 	for _, by := range []service.Balancing{service.SourceHash, service.ConnectionHash} {
 		eachKernel(t, func(t *testing.T, c *cluster) {
-			w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}, Inside: c.Do, DrainDeadline: time.Minute})
+			w, err := NewWriter(c.World.Family, Config{Rules: fakeRules{newFakeKernel()}.contract(), Inside: c.Do, DrainDeadline: time.Minute})
 			c.must(err)
 			defer func() { c.must(w.Close()) }()
 			p := c.Port()

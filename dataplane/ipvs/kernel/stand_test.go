@@ -41,7 +41,7 @@ func newFakeStand(t *testing.T, family service.Family, config Config) (*stand, *
 	k := newFakeKernel()
 	s := &stand{T: t, World: rendertest.WorldOf(family), device: fakeDevice{k}}
 	s.another = func(config Config) *Writer {
-		config.Rules = fakeRules{k}
+		config.Rules = fakeRules{k}.contract()
 		w := newWriter(family, config, fakeDevice{k}, k.open)
 		if err := w.connect(); err != nil {
 			t.Fatal(err)

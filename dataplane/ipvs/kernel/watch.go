@@ -14,14 +14,13 @@ import (
 // virtual servers and sets; the next Read finds them.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignProcess)) error {
 	announced := func() { changed(dataplane.ForeignProcess{}) }
-	rules, watches := w.config.Rules.(dataplane.Watcher)
-	if !watches {
+	if w.config.Rules.Watch == nil {
 		return w.device.Watch(ctx, announced)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		err := rules.Watch(ctx, changed)
+		err := w.config.Rules.Watch(ctx, changed)
 		cancel(err) // if one of the two watches fails, both end
 		ended <- err
 	}()

@@ -22,7 +22,7 @@ import (
 )
 
 // Writer writes batches of one family to IPVS, sets and the dummy device, and their rules
-// through another writer. It implements [dataplane.Writer] and [dataplane.Watcher].
+// through another writer.
 //
 // The messages of a change depend only on that change. A write does not list the kernel's objects; it reads
 // only virtual servers whose state is unsure or not as expected. After a rejection, only objects that refer to
@@ -76,11 +76,10 @@ type Config struct {
 	Inside func(func() error) error
 }
 
-var (
-	_ dataplane.Writer  = (*Writer)(nil)
-	_ dataplane.Watcher = (*Writer)(nil)
-	_ dataplane.Drainer = (*Writer)(nil)
-)
+// Contract returns the functions that the core calls.
+func (w *Writer) Contract() dataplane.Writer {
+	return dataplane.Writer{Write: w.Write, Read: w.Read, Watch: w.Watch, Leaving: w.Leaving, Foresee: w.Foresee, Close: w.Close}
+}
 
 // serverReader reads virtual servers from IPVS; see wire.Servers.
 type serverReader interface {

@@ -40,8 +40,8 @@ func newKernelStand(t *testing.T, family service.Family, config Config) (*stand,
 	}
 	s := &stand{T: t, World: rendertest.WorldOf(family)}
 	s.another = func(config Config) *Writer {
-		rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Ownership: ownership()})
-		config.Inside, config.Rules = namespace.Do, insideRules{namespace, rules}
+		rules := insideRules{namespace, iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Ownership: ownership()})}
+		config.Inside, config.Rules = namespace.Do, dataplane.Writer{Write: rules.Write, Read: rules.Read}
 		w, err := NewWriter(family, config)
 		if err != nil {
 			t.Fatal(err)

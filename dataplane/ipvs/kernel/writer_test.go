@@ -296,25 +296,19 @@ func TestWriter_RulesAlwaysAskWholeSets(t *testing.T) {
 	}
 }
 
-// watchedRules is a writer of rules that can watch, or fails to.
-type watchedRules struct {
-	fakeRules
-	fail error
-}
-
-func (r watchedRules) Watch(ctx context.Context, changed func(dataplane.ForeignProcess)) error {
-	if changed(dataplane.ForeignProcess{}); r.fail != nil {
-		return r.fail
-	}
-	<-ctx.Done()
-	return context.Cause(ctx)
-}
-
 // TestWatch_RulesAndDevice: Watch reports changes to the rules and to the device, and returns the error of either.
 func TestWatch_RulesAndDevice(t *testing.T) {
 	for _, fail := range []error{nil, errors.New("no more")} {
 		k := newFakeKernel()
-		w := newWriter(service.IPv4, Config{Rules: watchedRules{fakeRules{k}, fail}}, fakeDevice{k}, k.open)
+		rules := fakeRules{k}.contract()
+		rules.Watch = func(ctx context.Context, changed func(dataplane.ForeignProcess)) error {
+			if changed(dataplane.ForeignProcess{}); fail != nil {
+				return fail
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		w := newWriter(service.IPv4, Config{Rules: rules}, fakeDevice{k}, k.open)
 		ctx, cancel := context.WithCancel(t.Context())
 		told, ended := make(chan struct{}, 2), make(chan error)
 		go func() { ended <- w.Watch(ctx, func(dataplane.ForeignProcess) { told <- struct{}{} }) }()

@@ -10,8 +10,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/render"
 )
 
-var _ dataplane.ReaderAhead = (*Writer)(nil)
-
 // ahead is the table as read at a generation of the kernel's tables.
 type ahead struct {
 	objects    []dataplane.Object

@@ -42,7 +42,7 @@ func openNode(t *testing.T, world writertest.Fixture) writertest.Node {
 		NewWriter: func() dataplane.Writer {
 			w := kernel.NewWriter(world.Family, kernel.WriterConfig{Inside: network.Node().Do})
 			t.Cleanup(func() { check(t, w.Close()) })
-			return w
+			return w.Contract()
 		},
 		Network: network,
 		Meddler: meddler{namespace: network.Node(), family: world.Family},

@@ -112,7 +112,7 @@ func FuzzRead(f *testing.F) {
 					t.Errorf("a line for a terminal: %q", line)
 				}
 			}
-			_, _ = writer.Owner(&objects[i])
+			_, _ = render.Origin{}.Owner(&objects[i])
 		}
 		// A set of ours gets its description even if the kernel's says nothing of it.
 		if most := 400 + 60*len(said) + repeated(said); size > most {

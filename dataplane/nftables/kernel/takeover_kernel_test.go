@@ -170,7 +170,7 @@ func TestTakeover_ByKubeProxy(t *testing.T) {
 		if o.ID.Container != "chain" {
 			continue
 		}
-		refs[o.ID.Name] = w.writer.Refs(&o)
+		refs[o.ID.Name] = render.Origin{}.Refs(&o)
 		if rules.DecodeChain(o.ID.Name, []byte(o.Body)).Base != nil {
 			queue = append(queue, o.ID.Name)
 		}

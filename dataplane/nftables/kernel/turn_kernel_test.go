@@ -54,7 +54,7 @@ func TestTurns_LargeServiceDivided(t *testing.T) {
 			other++
 			w.serve(plain(7, 3, other)) // another Service changes meanwhile
 			all := w.ledger.Plan()
-			batch := w.ledger.PlanPart(w.writer.Cut)
+			batch := w.ledger.PlanPart(w.writer.Contract().Cut)
 			isInOrder(t, all.Changes, batch, most)
 			receipt := w.writer.Write(t.Context(), batch)
 			if receipt.Outcome != dataplane.Landed || receipt.Written.Objects > most+60 {
@@ -102,7 +102,7 @@ func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 	fill := func(name string) {
 		t.Helper()
 		for n := 1; ; n++ {
-			batch := w.ledger.PlanPart(w.writer.Cut)
+			batch := w.ledger.PlanPart(w.writer.Contract().Cut)
 			receipt := w.writer.Write(t.Context(), batch)
 			if receipt.Outcome != dataplane.Landed {
 				t.Fatalf("%s, write %d: %v", name, n, receipt)
@@ -134,7 +134,7 @@ func TestTurns_LargeServiceLastInNewTable(t *testing.T) {
 	w.serve(wide(100, 100))
 	if batch := w.ledger.Plan(); !slices.ContainsFunc(batch.Changes, func(c dataplane.Change) bool { return c.Owner == service.Node }) {
 		t.Error("no rule of the node changes")
-	} else if left := len(batch.Changes) - len(w.writer.Cut(batch.Changes)); left > 0 {
+	} else if left := len(batch.Changes) - len(w.writer.Contract().Cut(batch.Changes)); left > 0 {
 		t.Errorf("%d changes of a large Service that is served are left, although the rules of the node change", left)
 	}
 }

@@ -22,14 +22,12 @@ import (
 )
 
 // Writer writes batches into one family's table, each in one transaction of netlink
-// messages, a very large one in several. It implements [dataplane.Writer],
-// [dataplane.Watcher] and [dataplane.Origin].
+// messages, a very large one in several.
 //
 // The messages of a change depend on that change alone. A write looks up objects in the kernel
 // only if their state is unsure or the batch was rejected. Use Write, Read and ReadAhead from
 // one goroutine at a time. Watch may run at the same time.
 type Writer struct {
-	render.Origin
 	d      *rules.Header
 	config WriterConfig
 	// opening guards socket. The first call that needs the socket opens it; only Write, Read and
@@ -40,7 +38,7 @@ type Writer struct {
 	ahead *ahead
 	// start ends with the first Write.
 	start *start
-	// turns divides the changes of large Services. Only Cut uses it.
+	// turns divides the changes of large Services.
 	turns turns
 }
 
@@ -83,11 +81,11 @@ const transactionBytesDefault = 4 << 20
 // here runs a function in the process's own network namespace.
 func here(f func() error) error { return f() }
 
-var (
-	_ dataplane.Writer  = (*Writer)(nil)
-	_ dataplane.Watcher = (*Writer)(nil)
-	_ dataplane.Cutter  = (*Writer)(nil)
-)
+// Contract returns the functions that the core calls.
+func (w *Writer) Contract() dataplane.Writer {
+	return dataplane.Writer{Write: w.Write, Read: w.Read, ReadAhead: w.ReadAhead, Cut: w.turns.choose, Origin: render.Origin{},
+		Watch: w.Watch, Traffic: w.Traffic, Close: w.Close}
+}
 
 // NewWriter returns a writer for one family.
 func NewWriter(family service.Family, config WriterConfig) *Writer {
@@ -182,11 +180,6 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 		a.account(ctx, changes, err)
 	}
 	return a.receipt
-}
-
-// Cut implements dataplane.Cutter.
-func (w *Writer) Cut(changes []dataplane.Change) []dataplane.Change {
-	return w.turns.choose(changes)
 }
 
 // untouched returns the objects of a batch that did not begin, without those of unsure state.

@@ -151,7 +151,7 @@ func iptablesDomain(
 		Family:   family,
 		Renderer: o.Renderer(family, Found{randomFully, liberal, accounting}),
 		Layout:   iptrender.NewLayout(family),
-		Writer:   iptkernel.NewWriter(family, tool, config),
+		Writer:   iptkernel.NewWriter(family, tool, config).Contract(),
 		Pace:     aggregator.Pace{MaxWriteShare: writeShare},
 	}, nil
 }

@@ -57,7 +57,7 @@ func (n *node) domains(o IPTablesOptions) (domains []proxy.Domain, err error) {
 func (n *node) names(domains []proxy.Domain) (names []string) {
 	n.Helper()
 	for _, d := range domains {
-		if d.Renderer == nil || d.Renderer.Naming() == nil || d.Writer == nil || d.Layout == nil || d.Pace.MaxWriteShare != writeShare {
+		if d.Renderer == nil || d.Renderer.Naming() == nil || d.Writer.Write == nil || d.Layout == nil || d.Pace.MaxWriteShare != writeShare {
 			n.Errorf("domain %+v is not complete", d)
 		}
 		names = append(names, d.Name)

@@ -91,7 +91,7 @@ func ipvsDomain(
 	rules := iptkernel.NewWriter(family, tool, iptkernel.WriterConfig{Stages: stages(variant), Ownership: IPVSOwnership()})
 	name := fmt.Sprintf("ipvs/%s", family)
 	writer, err := ipvskernel.NewWriter(family, ipvskernel.Config{
-		Rules: rules, Excluded: o.Excluded,
+		Rules: rules.Contract(), Excluded: o.Excluded,
 		NearlyFull: func(l ipvskernel.SetLevel) {
 			o.Log.Warn("IPVS set is nearly full",
 				zap.String("domain", name), zap.String("set", l.Set),
@@ -108,7 +108,7 @@ func ipvsDomain(
 		return proxy.Domain{}, fmt.Errorf("IPVS mode in %s: %w", family, err)
 	}
 	return proxy.Domain{
-		Name: name, Family: family, Renderer: o.Renderer(family, Found{RandomFully: randomFully}), Writer: writer,
+		Name: name, Family: family, Renderer: o.Renderer(family, Found{RandomFully: randomFully}), Writer: writer.Contract(),
 	}, nil
 }
 

@@ -136,7 +136,7 @@ func nftablesDomain(family service.Family, starts *nftkernel.Starts, o NFTablesO
 			Progress: func(landed, all int) {
 				o.Log.Info("large batch under way", zap.String("domain", name), zap.Int("landed", landed), zap.Int("all", all))
 			},
-		}),
+		}).Contract(),
 	}
 }
 
@@ -157,13 +157,10 @@ func NewTallies() *Tallies {
 // be read it is nil.
 func Traffic(ctx context.Context, domains []proxy.Domain) (all service.PerFamily[*traffic.Reading]) {
 	for _, d := range domains {
-		w, counts := d.Writer.(interface {
-			Traffic(ctx context.Context) (traffic.Reading, error)
-		})
-		if !counts {
+		if d.Writer.Traffic == nil {
 			continue
 		}
-		if reading, err := w.Traffic(ctx); err == nil {
+		if reading, err := d.Writer.Traffic(ctx); err == nil {
 			all[d.Family] = &reading
 		}
 	}
@@ -188,7 +185,7 @@ func localPorts(served []proxy.Domain, o NFTablesOptions) []proxy.Domain {
 		domains = append(domains, proxy.Domain{
 			Name: fmt.Sprintf("localport/%s", d.Family), Family: d.Family, Auxiliary: true,
 			Renderer: localport.NewRenderer(d.Family),
-			Writer:   localport.NewWriter(d.Family, localport.Config{Sockets: o.Sockets, Report: report}),
+			Writer:   localport.NewWriter(d.Family, localport.Config{Sockets: o.Sockets, Report: report}).Contract(),
 		})
 	}
 	return domains

@@ -49,7 +49,7 @@ func (w inside) Read(ctx context.Context) (objects []dataplane.Object, err error
 }
 
 func (w inside) Watch(ctx context.Context, changed func(dataplane.ForeignProcess)) error {
-	return w.namespace.Do(func() error { return w.Writer.(dataplane.Watcher).Watch(ctx, changed) })
+	return w.namespace.Do(func() error { return w.Writer.Watch(ctx, changed) })
 }
 
 // tally counts audits, writes, and fragments applied.
@@ -81,7 +81,8 @@ func (n *node) serve(variant, manifests string) *tally {
 		n.Fatal(err)
 	}
 	for i := range domains {
-		domains[i].Writer = inside{domains[i].Writer, n.namespace}
+		w := inside{domains[i].Writer, n.namespace}
+		domains[i].Writer = dataplane.Writer{Write: w.Write, Read: w.Read, Watch: w.Watch}
 		domains[i].Pace.Audit = 24 * time.Hour // repairs nothing in a test
 	}
 	c := new(tally)

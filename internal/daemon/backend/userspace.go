@@ -281,7 +281,7 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, o UserspaceOp
 			return proxy.Domain{}, fmt.Errorf("userspace mode in %s: %w", family, err)
 		}
 		return proxy.Domain{
-			Name: name, Family: family, Auxiliary: part == userspace.NodePorts, Awaited: true, Renderer: userspace.NewRenderer(part, family, settings), Writer: writer,
+			Name: name, Family: family, Auxiliary: part == userspace.NodePorts, Awaited: true, Renderer: userspace.NewRenderer(part, family, settings), Writer: writer.Contract(),
 		}, nil
 	})
 }

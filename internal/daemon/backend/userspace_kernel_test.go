@@ -18,7 +18,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
-	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
@@ -104,7 +103,7 @@ func TestKernelUserspace_HostPortsClosed(t *testing.T) {
 			t.Errorf("write: %v", r)
 		}
 		for _, d := range domains {
-			err = errors.Join(err, d.Writer.(*userspace.Writer).Close())
+			err = errors.Join(err, d.Writer.Close())
 		}
 		return err
 	}))

@@ -14,7 +14,7 @@ type Domain struct {
 	Name string
 	// Layout is nil if the domain can change single elements.
 	Layout dataplane.Layout
-	// Origin is nil if the writer has none.
+	// Origin interprets objects that were read. It may be nil.
 	Origin dataplane.Origin
 	// Lines describes an object in text; see render.Lines of nftables mode.
 	Lines func(o *dataplane.Object) (where string, lines []string)

@@ -9,19 +9,15 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/proxy"
-	"github.com/sluice-proxy/sluice/service"
 )
 
-// draining is a writer in whose kernel one object stays as it is.
+// draining is a kernel in which one object stays as it is.
 type draining struct {
-	dataplane.Writer
 	stays dataplane.ID
 	err   error
 }
 
-func (draining) Leaving() map[service.Key]int { return nil }
-
-func (d draining) Foresee(_ context.Context, c *dataplane.Change) (*dataplane.Object, error) {
+func (d draining) foresee(_ context.Context, c *dataplane.Change) (*dataplane.Object, error) {
 	if c.ID == d.stays {
 		return c.Before, d.err
 	}
@@ -41,10 +37,10 @@ func TestForesee_Draining(t *testing.T) {
 		left, kept int
 		fails      bool
 	}{
-		{writer: struct{ dataplane.Writer }{}, left: 2},
-		{writer: draining{}, left: 2},
-		{writer: draining{stays: changes[1].ID}, left: 1, kept: 1},
-		{writer: draining{err: errors.New("no answer")}, fails: true},
+		{left: 2},
+		{writer: dataplane.Writer{Foresee: draining{}.foresee}, left: 2},
+		{writer: dataplane.Writer{Foresee: draining{stays: changes[1].ID}.foresee}, left: 1, kept: 1},
+		{writer: dataplane.Writer{Foresee: draining{err: errors.New("no answer")}.foresee}, fails: true},
 	} {
 		left, kept, err := foresee(t.Context(), &proxy.Domain{Name: "d", Writer: tt.writer}, changes)
 		if len(left) != tt.left || kept != tt.kept || (err != nil) != tt.fails || len(left) > 0 && left[0].ID != changes[0].ID {

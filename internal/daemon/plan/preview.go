@@ -142,10 +142,9 @@ func (p *preview) report(ctx context.Context) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		origin, _ := d.Writer.(dataplane.Origin)
 		r.Unchanged += equal
 		r.Add(Domain{
-			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.backend.Mode.LeavesOut,
+			Name: d.Name, Layout: d.Layout, Origin: d.Writer.Origin, Lines: p.lines(d.Family), LeavesOut: p.backend.Mode.LeavesOut,
 		}, changes)
 	}
 	for view := range p.views {
@@ -194,12 +193,11 @@ func (p *preview) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 // foresee adds removed endpoints that keep connections to the changes, as a start does. It leaves out and counts the
 // changes that would then leave the kernel as it is.
 func foresee(ctx context.Context, d *proxy.Domain, changes []dataplane.Change) (left []dataplane.Change, kept int, err error) {
-	drainer, ok := d.Writer.(dataplane.Drainer)
-	if !ok {
+	if d.Writer.Foresee == nil {
 		return changes, 0, nil
 	}
 	for _, c := range changes {
-		if c.After, err = drainer.Foresee(ctx, &c); err != nil {
+		if c.After, err = d.Writer.Foresee(ctx, &c); err != nil {
 			return nil, 0, fmt.Errorf("%s: %v: %w", d.Name, c.Owner, err)
 		}
 		if dataplane.Same(c.Before, c.After) {

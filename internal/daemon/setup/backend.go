@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 
@@ -68,8 +67,8 @@ func NewBackend(
 func (b *Backend) Close() error {
 	var failed []error
 	for _, d := range b.Domains {
-		if open, ok := d.Writer.(io.Closer); ok {
-			failed = append(failed, open.Close())
+		if d.Writer.Close != nil {
+			failed = append(failed, d.Writer.Close())
 		}
 	}
 	return errors.Join(failed...)

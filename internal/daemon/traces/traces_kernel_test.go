@@ -38,7 +38,7 @@ func TestKernelTraces_ChangeSpans(t *testing.T) {
 		Node: proxy.NodeSettings{Name: "n1"}, Listeners: []observe.Listener{traces},
 		Domains: []proxy.Domain{{
 			Name: domain4, Family: service.IPv4, Renderer: nftrender.NewRenderer(service.IPv4, nftrender.Options{MasqueradeBit: 14}),
-			Writer: nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Inside: node.Do}), Pace: aggregator.Pace{Audit: time.Hour},
+			Writer: nftkernel.NewWriter(service.IPv4, nftkernel.WriterConfig{Inside: node.Do}).Contract(), Pace: aggregator.Pace{Audit: time.Hour},
 		}},
 		Source: func(ctx context.Context, c *source.Cache) error {
 			cache = c

@@ -213,7 +213,7 @@ func (p *proxyNode) newProcess() *process {
 	for _, family := range service.Families {
 		d := p.newDomain(family)
 		x.domains[family] = d
-		domains = append(domains, proxy.Domain{Name: d.name, Family: family, Renderer: d.renderer, Writer: d.writer, Pace: newsOnly})
+		domains = append(domains, proxy.Domain{Name: d.name, Family: family, Renderer: d.renderer, Writer: d.writer.Contract(), Pace: newsOnly})
 	}
 	filled := make(chan *source.Cache, 1)
 	config := proxy.Config{

@@ -50,7 +50,14 @@ type checkingWriter struct {
 	last *dataplane.Batch
 }
 
-// Write implements dataplane.Writer.
+// Contract returns the functions that the core calls.
+func (w *checkingWriter) Contract() dataplane.Writer {
+	c := w.Writer.Contract()
+	c.Write, c.Read = w.Write, w.Read
+	return c
+}
+
+// Write implements Write of dataplane.Writer.
 func (w *checkingWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	ctx, end := withoutDeadline(ctx)
 	defer end()
@@ -98,7 +105,7 @@ func (w *checkingWriter) onceRead(then func()) {
 	w.afterRead = then
 }
 
-// Read implements dataplane.Writer.
+// Read implements Read of dataplane.Writer.
 func (w *checkingWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
 	objects, err := w.Writer.Read(ctx)
 	w.mu.Lock()
