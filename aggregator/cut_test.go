@@ -40,6 +40,7 @@ func TestAggregator_WriteCut(t *testing.T) {
 		write := func(name string, sizes, left []int) {
 			t.Helper()
 			time.Sleep(20 * ms)
+			synctest.Wait()
 			is(t, "changes of "+name, m.sizes, sizes)
 			is(t, "changes left of "+name, m.left, left)
 			is(t, "dirty after "+name, h.machine.ledger.Stats().Dirty, 0)
@@ -55,6 +56,7 @@ func TestAggregator_WriteCut(t *testing.T) {
 		h.submit("s0", 1, 3, "c", "c", "c", "c", "poison")
 		h.submit("s1", 1, 2, "c")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if text := m.text(); !h.machine.ledger.Held(keyOf("s0")) || !strings.Contains(text, "s1/0=c") || !strings.Contains(text, "s0/0=b") {
 			t.Errorf("the kernel has %s", text)
 		}
