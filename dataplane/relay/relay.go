@@ -8,14 +8,13 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // Config tunes a Relay. Zero values mean the defaults.
@@ -97,23 +96,8 @@ func (p Place) String() string { return p.Protocol.String() + "/" + p.At.String(
 type Failure struct {
 	// Listener is the name of the listener, for example "tcp/127.0.0.1:30080".
 	Listener string
-	// Err is a *PanicError if forwarding panicked.
+	// Err is a *supervisor.PanicError if forwarding panicked.
 	Err error
-}
-
-// PanicError is the error of a goroutine that panicked.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-// Error returns the panic's value.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the panic's value if it was an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
 }
 
 // Relay forwards connections and sessions for all listeners of one owner. Any goroutine may use it.
@@ -192,23 +176,13 @@ func (t *tasks) run(listener string, work func() error, ended func(error)) bool 
 		return false
 	}
 	t.running.Go(func() {
-		err := guarded(work)
+		err := supervisor.Guarded(work)
 		if err != nil {
 			t.report(Failure{Listener: listener, Err: err})
 		}
 		ended(err)
 	})
 	return true
-}
-
-// guarded turns a panic into an error.
-func guarded(work func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
-		}
-	}()
-	return work()
 }
 
 // ErrClosed means that the relay is closed.

@@ -59,7 +59,7 @@ var layers = []layer{
 	{pkg: "dataplane/ipvs/wire", may: []string{"dataplane", "dataplane/traffic", "internal/netlink", "service"}, why: "sockets and encoders; it knows frontends and no Services"},
 	{pkg: "dataplane/listeners", may: []string{"dataplane", "dataplane/relay", "internal/host/holder", "service", "internal/sleep"}, why: "sockets as objects; it knows nothing of what they serve, and two backends share it"},
 	{pkg: "dataplane/localport", may: []string{"dataplane", "dataplane/listeners", "dataplane/relay", "service"}, why: "a backend never imports another; it forwards to addresses, whoever translates them"},
-	{pkg: "dataplane/relay", may: []string{"service", "internal/sleep"}, why: "sockets and goroutines; it knows no objects, and two backends share it"},
+	{pkg: "dataplane/relay", may: []string{"service", "supervisor", "internal/sleep"}, why: "sockets and goroutines; it knows no objects, and two backends share it"},
 	{pkg: "dataplane/userspace", may: []string{"dataplane", "dataplane/listeners", "dataplane/relay", "dataplane/slots", "dataplane/traffic", "internal/netlink", "service"}, why: "a backend never imports another"},
 	{pkg: "test/nftmodel", may: []string{"dataplane", "dataplane/nftables/kernel", "dataplane/nftables/wire", "dataplane/slots", "internal/netlink", "service"}, why: "a model of nf_tables behind the nftables socket contract; it shares no rule with the product", test: true},
 	{pkg: "test/writertest", may: []string{"dataplane", "dataplane/ledger", "service", "internal/host/netns", "test/netnstest", "test/testenv"}, why: "the same cases for each writer", test: true},
