@@ -26,6 +26,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/mailbox"
 )
 
@@ -252,7 +253,7 @@ func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64
 		}
 		return pause, points
 	}
-	pause := backoff(points, s.limits.backoffMin, s.limits.backoffMax)
+	pause := sleep.Backoff(points, s.limits.backoffMin, s.limits.backoffMax)
 	s.schedule(key, c, now.Add(pause))
 	return pause, points
 }

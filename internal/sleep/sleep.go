@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sleep waits for a duration or the end of a context.
+// Package sleep waits for a duration or the end of a context, and computes the pauses between retries.
 package sleep
 
 import (
 	"context"
+	"math"
 	"time"
 )
+
+// Backoff returns the pause after a number of failures: the first pause, doubled with each further failure, up to the
+// limit.
+func Backoff(failures float64, first, limit time.Duration) time.Duration {
+	return time.Duration(min(float64(first)*math.Exp2(max(0, failures-1)), float64(limit)))
+}
 
 // For waits for a duration, or until the context ends. It reports whether the whole duration passed.
 func For(ctx context.Context, d time.Duration) bool {
