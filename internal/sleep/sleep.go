@@ -24,3 +24,17 @@ func For(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// Retry calls f until the context ends. The pause after a call doubles from 1 s to 30 s. It starts over after a call that
+// took longer than 30 s, because f worked for a while.
+func Retry(ctx context.Context, f func()) {
+	const first, limit = time.Second, 30 * time.Second
+	for pause := first; ctx.Err() == nil; pause = min(2*pause, limit) {
+		began := time.Now()
+		f()
+		if time.Since(began) > limit {
+			pause = first
+		}
+		For(ctx, pause)
+	}
+}
