@@ -64,17 +64,6 @@ func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 	return certain
 }
 
-// untouched returns the receipt of a batch of which nothing was written.
-func untouched(batch *dataplane.Batch, outcome dataplane.Outcome, err error) dataplane.Receipt {
-	certain := make(map[dataplane.ID]*dataplane.Object)
-	for i := range batch.Changes {
-		if c := &batch.Changes[i]; !c.Unsure {
-			certain[c.ID] = c.Before
-		}
-	}
-	return dataplane.Receipt{Outcome: outcome, Certain: certain, Err: err}
-}
-
 // outcomeOf returns the outcome of a batch with an error about one object.
 func outcomeOf(err error) dataplane.Outcome {
 	switch {

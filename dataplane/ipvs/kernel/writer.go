@@ -228,7 +228,7 @@ func (w *Writer) disconnect() error {
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	start := time.Now()
 	if err := w.take(ctx); err != nil {
-		return untouched(batch, dataplane.Unknown, err)
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: dataplane.Untouched(batch.Changes), Err: err}
 	}
 	defer w.give()
 	receipt := w.attempt(ctx, batch)
@@ -238,10 +238,11 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	if ctx.Err() != nil {
-		return untouched(batch, dataplane.Unknown, context.Cause(ctx))
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: dataplane.Untouched(batch.Changes), Err: context.Cause(ctx)}
 	}
 	if err := w.connect(); err != nil {
-		return untouched(batch, dataplane.Busy, fmt.Errorf("write %s virtual servers: %w", w.family, err))
+		err = fmt.Errorf("write %s virtual servers: %w", w.family, err)
+		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: dataplane.Untouched(batch.Changes), Err: err}
 	}
 	a := newAttempt(w, batch)
 	a.carryOut(ctx)

@@ -88,7 +88,7 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	switch {
 	case a.plan == nil:
-		return untouched(changes)
+		return dataplane.Untouched(changes)
 	case a.landed > 0 && !a.undisturbed(ctx):
 		return nil
 	default:

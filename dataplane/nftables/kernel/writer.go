@@ -164,11 +164,11 @@ func (w *Writer) reader(socket Socket) *reader {
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	defer w.start.end()
 	if ctx.Err() != nil {
-		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: untouched(batch.Changes), Err: context.Cause(ctx)}
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: dataplane.Untouched(batch.Changes), Err: context.Cause(ctx)}
 	}
 	socket, err := w.open()
 	if err != nil {
-		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: untouched(batch.Changes), Err: err}
+		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: dataplane.Untouched(batch.Changes), Err: err}
 	}
 	a := &attempt{w: w, socket: socket, reader: w.reader(socket)}
 	changes, err := a.makeSure(ctx, batch.Changes)
@@ -180,17 +180,6 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 		a.account(ctx, changes, err)
 	}
 	return a.receipt
-}
-
-// untouched returns the objects of a batch that did not begin, without those of unsure state.
-func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
-	certain := make(map[dataplane.ID]*dataplane.Object)
-	for i := range changes {
-		if c := &changes[i]; !c.Unsure {
-			certain[c.ID] = c.Before
-		}
-	}
-	return certain
 }
 
 // attempt is one Write.
