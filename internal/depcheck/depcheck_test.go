@@ -54,7 +54,7 @@ var layers = []layer{
 	{pkg: "dataplane/nftables/sample", may: []string{"dataplane/nftables/owned", "dataplane/nftables/rules", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "first packets of connections, before any rule"},
 	{pkg: "dataplane/nftables/trace", may: []string{"dataplane/nftables/owned", "dataplane/nftables/rules", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "packets in all tables, of any program; it knows no table of the proxy"},
 	{pkg: "dataplane/nftables/wire", may: []string{"internal/netlink"}, why: "transactions of nf_tables; it knows nothing of Services"},
-	{pkg: "dataplane/ipvs/kernel", may: []string{"dataplane", "dataplane/ipvs/render", "dataplane/ipvs/wire", "service", "internal/sleep"}, why: "writes and reads what render returns; a backend never imports another; rules are written by whoever it is given"},
+	{pkg: "dataplane/ipvs/kernel", may: []string{"dataplane", "dataplane/ipvs/render", "dataplane/ipvs/wire", "internal/netlink", "service", "internal/sleep"}, why: "writes and reads what render returns; a backend never imports another; rules are written by whoever it is given"},
 	{pkg: "dataplane/ipvs/render", may: []string{"dataplane", "dataplane/ipvs/wire", "service"}, why: "values in, objects out; it opens no socket, and a backend never imports another"},
 	{pkg: "dataplane/ipvs/wire", may: []string{"dataplane", "dataplane/traffic", "internal/netlink", "service"}, why: "sockets and encoders; it knows frontends and no Services"},
 	{pkg: "dataplane/listeners", may: []string{"dataplane", "dataplane/relay", "internal/host/holder", "service", "internal/sleep"}, why: "sockets as objects; it knows nothing of what they serve, and two backends share it"},

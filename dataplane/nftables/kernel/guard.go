@@ -67,7 +67,7 @@ func NewGuard(family service.Family, inside func(func() error) error) (*Guard, e
 	case err != nil:
 		return nil, err
 	}
-	if err = g.try(); isBusy(err) || errors.Is(err, unix.EPERM) {
+	if err = g.try(); netlink.Busy(err) || errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("probe the kernel: %w", err)
 	} else if err != nil {
 		err = lacks(err)

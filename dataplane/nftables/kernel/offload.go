@@ -88,7 +88,7 @@ func CheckOffload(inside func(func() error) error) error {
 		if err == nil {
 			_, err = os.Stat(offloadTimeout)
 		}
-		if err != nil && !isBusy(err) && !errors.Is(err, unix.EPERM) {
+		if err != nil && !netlink.Busy(err) && !errors.Is(err, unix.EPERM) {
 			err = &NoOffloadError{err}
 		}
 		return errors.Join(err, o.socket.Close())

@@ -76,7 +76,7 @@ func (p *prober) each(features []render.Feature) error {
 	var missing []error
 	for i, f := range features {
 		err := p.try(f)
-		if isBusy(err) || errors.Is(err, unix.EPERM) {
+		if netlink.Busy(err) || errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("probe the kernel: %w", err)
 		}
 		if err != nil {
@@ -127,7 +127,7 @@ func (p *prober) rejectEarly() error {
 	make.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)))
 	make.addWhole(render.EarlyReject(p.d.Family))
 	err := p.commit(make)
-	if isBusy(err) || errors.Is(err, unix.EPERM) {
+	if netlink.Busy(err) || errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("probe the kernel: %w", err)
 	}
 	if err != nil {

@@ -320,13 +320,3 @@ func tooLarge(p *plan, part []operation) *wire.Rejection {
 	}
 	return r
 }
-
-// isBusy reports whether the same transaction may work later.
-func isBusy(err error) bool {
-	for _, errno := range []error{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
-}
