@@ -6,6 +6,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -54,13 +55,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	defaulted(&c.Connections, 1024)
-	defaulted(&c.ConnectionsPerListener, 512)
-	defaulted(&c.Sessions, 4096)
-	defaulted(&c.SessionsPerListener, 1024)
-	defaulted(&c.DialTimeout, 10*time.Second)
-	defaulted(&c.Unreplied, 30*time.Second)
-	defaulted(&c.Replied, 120*time.Second)
+	c.Connections = cmp.Or(c.Connections, 1024)
+	c.ConnectionsPerListener = cmp.Or(c.ConnectionsPerListener, 512)
+	c.Sessions = cmp.Or(c.Sessions, 4096)
+	c.SessionsPerListener = cmp.Or(c.SessionsPerListener, 1024)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
+	c.Unreplied = cmp.Or(c.Unreplied, 30*time.Second)
+	c.Replied = cmp.Or(c.Replied, 120*time.Second)
 	if c.Inside == nil {
 		c.Inside = func(f func() error) error { return f() }
 	}
@@ -74,12 +75,6 @@ func (c Config) withDefaults() Config {
 		c.Report = func(Failure) {}
 	}
 	return c
-}
-
-func defaulted[T int | time.Duration](field *T, value T) {
-	if *field <= 0 {
-		*field = value
-	}
 }
 
 // Place is where a listener listens.
