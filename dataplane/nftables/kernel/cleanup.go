@@ -35,9 +35,9 @@ func Exists(ctx context.Context, family service.Family) (bool, error) {
 }
 
 // Cleanup removes a family's table, Sluice's or kube-proxy's, and reports whether there was one. It also
-// removes the table of a killed probe. The function inside is as in WriterConfig.
-func Cleanup(family service.Family, inside func(func() error) error) (removed bool, err error) {
-	err = commanding(inside, func(socket Socket) error {
+// removes the table of a killed probe.
+func Cleanup(family service.Family) (removed bool, err error) {
+	err = commanding(func(socket Socket) error {
 		d := &rules.Headers[family]
 		removed, err = retireTable(socket, d)
 		_, probeErr := deleteTable(socket, d, probeTable)

@@ -235,10 +235,9 @@ func (g *Guard) Watch(ctx context.Context, changed func()) error {
 }
 
 // RemoveGuard removes the guard's table of a family, and reports whether there was one. With dry it removes nothing.
-// The function inside is as in WriterConfig.
-func RemoveGuard(ctx context.Context, family service.Family, dry bool, inside func(func() error) error) (there bool, err error) {
+func RemoveGuard(ctx context.Context, family service.Family, dry bool) (there bool, err error) {
 	d := &rules.Headers[family]
-	err = commanding(inside, func(socket Socket) (err error) {
+	err = commanding(func(socket Socket) (err error) {
 		if !dry {
 			there, err = deleteTable(socket, d, guardTable)
 			return err

@@ -71,38 +71,29 @@ type Offload struct {
 }
 
 // CheckOffload returns a *NoOffloadError if the kernel cannot offload. It changes nothing: one transaction adds
-// and removes a table. The function inside is as in WriterConfig.
-func CheckOffload(inside func(func() error) error) error {
-	if inside == nil {
-		inside = here
+// and removes a table.
+func CheckOffload() error {
+	o := &Offload{}
+	if err := o.open(); err != nil {
+		return err
 	}
-	return inside(func() error {
-		o := &Offload{}
-		if err := o.open(); err != nil {
-			return err
-		}
-		e := o.emitter(probeTable)
-		o.build(e)
-		e.deleteTable()
-		err := o.commit(e)
-		if err == nil {
-			_, err = os.Stat(offloadTimeout)
-		}
-		if err != nil && !netlink.Busy(err) && !errors.Is(err, unix.EPERM) {
-			err = &NoOffloadError{err}
-		}
-		return errors.Join(err, o.socket.Close())
-	})
+	e := o.emitter(probeTable)
+	o.build(e)
+	e.deleteTable()
+	err := o.commit(e)
+	if err == nil {
+		_, err = os.Stat(offloadTimeout)
+	}
+	if err != nil && !netlink.Busy(err) && !errors.Is(err, unix.EPERM) {
+		err = &NoOffloadError{err}
+	}
+	return errors.Join(err, o.socket.Close())
 }
 
 // NewOffload adds the table, with a flowtable that has no device. It fails while another process owns the table.
-// The function inside is as in WriterConfig.
-func NewOffload(inside func(func() error) error) (*Offload, error) {
-	if inside == nil {
-		inside = here
-	}
+func NewOffload() (*Offload, error) {
 	o := &Offload{hooked: map[Device]bool{}}
-	if err := inside(o.open); err != nil {
+	if err := o.open(); err != nil {
 		return nil, err
 	}
 	e := o.emitter(offloadTable)

@@ -32,7 +32,7 @@ type Offload struct {
 }
 
 // Check returns an error if the kernel cannot offload connections. It changes nothing.
-func Check() error { return nftkernel.CheckOffload(nil) }
+func Check() error { return nftkernel.CheckOffload() }
 
 // State returns the current state.
 func (o *Offload) State() state.Offload {
@@ -63,7 +63,7 @@ func (o *Offload) Run(ctx context.Context) {
 
 // follow makes the devices of the flowtable those of the node, until the context ends or the kernel rejects all.
 func (o *Offload) follow(ctx context.Context) error {
-	table, err := nftkernel.NewOffload(nil)
+	table, err := nftkernel.NewOffload()
 	if err != nil {
 		return err
 	}
