@@ -66,7 +66,7 @@ var layers = []layer{
 	{pkg: "test/rendertest", may: []string{"dataplane", "dataplane/iptables/render", "dataplane/ipvs/render", "service"}, why: "the same Services for what is rendered and for what is written", test: true},
 	{pkg: "test/testenv", why: "what a test needs, which tier runs it, and how long it waits", test: true},
 	{pkg: "test/conntracktest", may: []string{"internal/host/netns", "internal/netlink", "test/netnstest"}, why: "entries that the kernel could have made; it knows no Services", test: true},
-	{pkg: "test/netnstest", may: []string{"internal/host/netns", "test/testenv"}, why: "namespaces that end with a test", test: true},
+	{pkg: "test/netnstest", may: []string{"internal/host/netns", "internal/sleep", "test/testenv"}, why: "namespaces that end with a test", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service", "internal/sleep"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "dataplane/conntrack", may: []string{"dataplane/traffic", "internal/netlink", "service"}, why: "the kernel's connection table, entry by entry; it knows what a Service's frontend is, and no Services"},
 	{pkg: "dataplane/conntrack/cleaner", may: []string{"dataplane/conntrack", "internal/host/hostaddress", "internal/sleep", "service"}, why: "an observer of applied rules; it knows no backend"},
