@@ -38,7 +38,7 @@ const guardPart = 2000
 // concurrently.
 type Guard struct {
 	d      *rules.Header
-	inside func(func() error) error
+	inside netlink.Inside
 	socket Socket
 	// intact is set while the table is known to have Sluice's chain and sets.
 	intact bool
@@ -46,15 +46,12 @@ type Guard struct {
 
 // NewGuard opens a guard, and changes nothing. It returns a *MissingError if the kernel lacks a feature
 // that the guard needs. The function inside is as in WriterConfig.
-func NewGuard(family service.Family, inside func(func() error) error) (*Guard, error) {
-	if inside == nil {
-		inside = here
-	}
+func NewGuard(family service.Family, inside netlink.Inside) (*Guard, error) {
 	g := &Guard{d: &rules.Headers[family], inside: inside}
 	lacks := func(err error) error {
 		return &MissingError{Family: family, Feature: "a table that guards ports of the host", Need: "CONFIG_NF_TABLES, CONFIG_NFT_REJECT", Err: err}
 	}
-	err := inside(func() error {
+	err := inside.Do(func() error {
 		socket, err := wire.Open()
 		if err == nil {
 			g.socket = socket
@@ -219,7 +216,7 @@ func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) 
 // Watch calls changed when another program changed the table, until the context ends.
 func (g *Guard) Watch(ctx context.Context, changed func()) error {
 	var listener *netlink.TableListener
-	err := g.inside(func() (err error) {
+	err := g.inside.Do(func() (err error) {
 		listener, err = netlink.ListenTables(g.d.Protocol, g.socket.Port())
 		return err
 	})

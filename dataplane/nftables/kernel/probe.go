@@ -23,7 +23,7 @@ const probeTable = "sluice-probe"
 // Probe tests whether the kernel has all features that a family's rules need. The function inside is as
 // in WriterConfig. Probe blocks for milliseconds. It returns a *MissingError for each missing
 // feature, joined.
-func Probe(family service.Family, inside func(func() error) error) error {
+func Probe(family service.Family, inside netlink.Inside) error {
 	return probing(family, inside, (*prober).probe)
 }
 
@@ -38,12 +38,9 @@ func CheckHashing(family service.Family) error {
 	return probing(family, nil, func(p *prober) error { return p.each(render.Hashing(family)) })
 }
 
-func probing(family service.Family, inside func(func() error) error, probe func(*prober) error) error {
-	if inside == nil {
-		inside = here
-	}
+func probing(family service.Family, inside netlink.Inside, probe func(*prober) error) error {
 	var socket *wire.Socket
-	if err := inside(func() error {
+	if err := inside.Do(func() error {
 		var err error
 		socket, err = wire.Open()
 		return err
