@@ -59,6 +59,16 @@ func (e *emitter) finish() {
 	}
 }
 
+// commit carries out the transaction. It returns the first rejection.
+func (e *emitter) commit(socket Socket) error {
+	e.finish()
+	rejections, err := socket.Commit(e.t)
+	if err == nil && len(rejections) > 0 {
+		err = rejections[0]
+	}
+	return err
+}
+
 func (e *emitter) addTable(body string) {
 	e.begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
 	e.t.Raw(body)

@@ -89,7 +89,7 @@ func (g *Guard) try() error {
 	c.Base = nil
 	e.addWhole(c)
 	e.deleteTable()
-	return p.commit(e)
+	return e.commit(p.socket)
 }
 
 // addressesLast sorts addresses behind frontends and health check ports.
@@ -142,9 +142,9 @@ func (g *Guard) change(elements []service.Frontend, kinds ...uint16) error {
 			e.element(kind, render.GuardElement(f), "", 0)
 		}
 	}
-	if err := g.commit(e); err != nil {
+	if err := e.commit(g.socket); err != nil {
 		g.intact = false
-		return err
+		return fmt.Errorf("change the %s table %s: %w", g.d.Family, guardTable, err)
 	}
 	g.intact = true
 	return nil
@@ -161,18 +161,6 @@ func (g *Guard) build(e *emitter) {
 	e.addChain(c.Name, body)
 	e.flushChain(c.Name)
 	e.addRules(c.Name, body)
-}
-
-func (g *Guard) commit(e *emitter) error {
-	e.finish()
-	rejections, err := g.socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
-	if err != nil {
-		return fmt.Errorf("change the %s table %s: %w", g.d.Family, guardTable, err)
-	}
-	return nil
 }
 
 // Read returns all elements; none if the table is missing or does not have Sluice's rules.

@@ -80,7 +80,7 @@ func CheckOffload() error {
 	e := o.emitter(probeTable)
 	o.build(e)
 	e.deleteTable()
-	err := o.commit(e)
+	err := e.commit(o.socket)
 	if err == nil {
 		_, err = os.Stat(offloadTimeout)
 	}
@@ -98,7 +98,7 @@ func NewOffload() (*Offload, error) {
 	}
 	e := o.emitter(offloadTable)
 	o.build(e)
-	if err := o.commit(e); err != nil {
+	if err := e.commit(o.socket); err != nil {
 		return nil, errors.Join(fmt.Errorf("add the table %s: %w", offloadTable, err), o.socket.Close())
 	}
 	return o, nil
@@ -108,7 +108,7 @@ func NewOffload() (*Offload, error) {
 func (o *Offload) Close() error {
 	e := o.emitter(offloadTable)
 	e.deleteTable()
-	return errors.Join(o.commit(e), o.socket.Close())
+	return errors.Join(e.commit(o.socket), o.socket.Close())
 }
 
 // Devices returns the number of devices in the flowtable.
@@ -158,7 +158,7 @@ func (o *Offload) change(kind uint16, devices []Device, done func(d Device, ther
 func (o *Offload) send(kind uint16, devices []Device) error {
 	e := o.emitter(offloadTable)
 	flowtable(e, kind, devices)
-	return o.commit(e)
+	return e.commit(o.socket)
 }
 
 // build adds the table with everything but devices.
@@ -202,13 +202,4 @@ func (o *Offload) emitter(table string) *emitter {
 	e := newEmitter(&offloadHeader)
 	e.table = table
 	return e
-}
-
-func (o *Offload) commit(e *emitter) error {
-	e.finish()
-	rejections, err := o.socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
-	return err
 }

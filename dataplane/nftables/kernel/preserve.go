@@ -51,11 +51,7 @@ func preserve(socket Socket, d *rules.Header) error {
 	for _, c := range render.PreserveChains(d.Family) {
 		e.addWhole(c)
 	}
-	e.finish()
-	rejections, err := socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
+	err := e.commit(socket)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil // the family has no nf_tables
 	}

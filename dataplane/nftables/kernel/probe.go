@@ -96,7 +96,7 @@ func (p *prober) try(f render.Feature) error {
 		e.addWhole(f.Chain)
 	}
 	e.deleteTable()
-	return p.commit(e)
+	return e.commit(p.socket)
 }
 
 // emitter begins a transaction that adds the table.
@@ -107,15 +107,6 @@ func (p *prober) emitter() *emitter {
 	return e
 }
 
-func (p *prober) commit(e *emitter) error {
-	e.finish()
-	rejections, err := p.socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
-	return err
-}
-
 // rejectEarly tries to reject before routing. It removes the table in a second transaction, because the
 // kernel validates only what a transaction leaves. The table is dormant: no packet passes it.
 func (p *prober) rejectEarly() error {
@@ -123,7 +114,7 @@ func (p *prober) rejectEarly() error {
 	make.table = probeTable
 	make.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)))
 	make.addWhole(render.EarlyReject(p.d.Family))
-	err := p.commit(make)
+	err := make.commit(p.socket)
 	if netlink.Busy(err) || errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("probe the kernel: %w", err)
 	}
