@@ -54,7 +54,7 @@ func Cleanup(family service.Family) (removed bool, err error) {
 // elements of maps are gone (see stepFlushChain). Packets would not find their frontend any more, but
 // still match the ClusterIP range, and be rejected although another backend already serves them.
 func retireTable(socket Socket, d *rules.Header) (bool, error) {
-	e := newEmitter(d)
+	e := newEmitter(d, render.TableName)
 	e.begin(unix.NFT_MSG_DELRULE, 0)
 	if found, err := found(socket.Commit(e.t)); !found || err != nil {
 		return found, err
@@ -64,8 +64,7 @@ func retireTable(socket Socket, d *rules.Header) (bool, error) {
 
 // deleteTable deletes a table and reports whether there was one.
 func deleteTable(socket Socket, d *rules.Header, name string) (bool, error) {
-	e := newEmitter(d)
-	e.table = name
+	e := newEmitter(d, name)
 	e.deleteTable()
 	return found(socket.Commit(e.t))
 }

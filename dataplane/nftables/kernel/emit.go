@@ -31,9 +31,9 @@ type emitter struct {
 // elementsMax limits a message of elements. An attribute can have at most 64 KiB.
 const elementsMax = 48 << 10
 
-func newEmitter(d *rules.Header) *emitter {
+func newEmitter(d *rules.Header, table string) *emitter {
 	return &emitter{
-		t: wire.NewTransaction(d.Protocol), table: render.TableName,
+		t: wire.NewTransaction(d.Protocol), table: table,
 		echo: func(uint16, string) bool { return false },
 	}
 }
@@ -163,7 +163,7 @@ func (p *plan) transaction(part []operation, c *counting) *wire.Transaction {
 	for _, o := range part {
 		size += cost(&p.changes[o.number])
 	}
-	e := newEmitter(p.d)
+	e := newEmitter(p.d, render.TableName)
 	e.echo = c.echo
 	if p.encoded != nil {
 		e.t = p.encoded

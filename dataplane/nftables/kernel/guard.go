@@ -132,8 +132,7 @@ func (g *Guard) Remove(elements []service.Frontend) error {
 
 // change sends one transaction with a message of each kind for each element.
 func (g *Guard) change(elements []service.Frontend, kinds ...uint16) error {
-	e := newEmitter(g.d)
-	e.table = guardTable
+	e := newEmitter(g.d, guardTable)
 	if !g.intact {
 		g.build(e)
 	}

@@ -77,7 +77,7 @@ func CheckOffload() error {
 	if err := o.open(); err != nil {
 		return err
 	}
-	e := o.emitter(probeTable)
+	e := newEmitter(&offloadHeader, probeTable)
 	o.build(e)
 	e.deleteTable()
 	err := e.commit(o.socket)
@@ -96,7 +96,7 @@ func NewOffload() (*Offload, error) {
 	if err := o.open(); err != nil {
 		return nil, err
 	}
-	e := o.emitter(offloadTable)
+	e := newEmitter(&offloadHeader, offloadTable)
 	o.build(e)
 	if err := e.commit(o.socket); err != nil {
 		return nil, errors.Join(fmt.Errorf("add the table %s: %w", offloadTable, err), o.socket.Close())
@@ -106,7 +106,7 @@ func NewOffload() (*Offload, error) {
 
 // Close removes the table. The packets of its connections then pass netfilter and routing again.
 func (o *Offload) Close() error {
-	e := o.emitter(offloadTable)
+	e := newEmitter(&offloadHeader, offloadTable)
 	e.deleteTable()
 	return errors.Join(e.commit(o.socket), o.socket.Close())
 }
@@ -156,7 +156,7 @@ func (o *Offload) change(kind uint16, devices []Device, done func(d Device, ther
 
 // send adds or removes devices in one transaction.
 func (o *Offload) send(kind uint16, devices []Device) error {
-	e := o.emitter(offloadTable)
+	e := newEmitter(&offloadHeader, offloadTable)
 	flowtable(e, kind, devices)
 	return e.commit(o.socket)
 }
@@ -196,10 +196,4 @@ func flowtable(e *emitter, kind uint16, devices []Device) {
 func (o *Offload) open() (err error) {
 	o.socket, err = wire.Open()
 	return err
-}
-
-func (o *Offload) emitter(table string) *emitter {
-	e := newEmitter(&offloadHeader)
-	e.table = table
-	return e
 }

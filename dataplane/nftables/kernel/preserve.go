@@ -43,8 +43,7 @@ func StopPreserving(family service.Family) (removed bool, err error) {
 }
 
 func preserve(socket Socket, d *rules.Header) error {
-	e := newEmitter(d)
-	e.table = preserveTable
+	e := newEmitter(d, preserveTable)
 	e.addTable("")
 	e.deleteTable() // an old one, if any; the kernel registers new hooks before it removes old ones
 	e.addTable("")

@@ -101,8 +101,7 @@ func (p *prober) try(f render.Feature) error {
 
 // emitter begins a transaction that adds the table.
 func (p *prober) emitter() *emitter {
-	e := newEmitter(p.d)
-	e.table = probeTable
+	e := newEmitter(p.d, probeTable)
 	e.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0)))
 	return e
 }
@@ -110,8 +109,7 @@ func (p *prober) emitter() *emitter {
 // rejectEarly tries to reject before routing. It removes the table in a second transaction, because the
 // kernel validates only what a transaction leaves. The table is dormant: no packet passes it.
 func (p *prober) rejectEarly() error {
-	make := newEmitter(p.d)
-	make.table = probeTable
+	make := newEmitter(p.d, probeTable)
 	make.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)))
 	make.addWhole(render.EarlyReject(p.d.Family))
 	err := make.commit(p.socket)
