@@ -73,35 +73,34 @@ type Offload struct {
 // CheckOffload returns a *NoOffloadError if the kernel cannot offload. It changes nothing: one transaction adds
 // and removes a table.
 func CheckOffload() error {
-	o := &Offload{}
-	if err := o.open(); err != nil {
+	socket, err := wire.Open()
+	if err != nil {
 		return err
 	}
 	e := newEmitter(&offloadHeader, probeTable)
-	o.build(e)
+	buildOffload(e)
 	e.deleteTable()
-	err := e.commit(o.socket)
-	if err == nil {
+	if err = e.commit(socket); err == nil {
 		_, err = os.Stat(offloadTimeout)
 	}
 	if err != nil && !netlink.Busy(err) && !errors.Is(err, unix.EPERM) {
 		err = &NoOffloadError{err}
 	}
-	return errors.Join(err, o.socket.Close())
+	return errors.Join(err, socket.Close())
 }
 
 // NewOffload adds the table, with a flowtable that has no device. It fails while another process owns the table.
 func NewOffload() (*Offload, error) {
-	o := &Offload{hooked: map[Device]bool{}}
-	if err := o.open(); err != nil {
+	socket, err := wire.Open()
+	if err != nil {
 		return nil, err
 	}
 	e := newEmitter(&offloadHeader, offloadTable)
-	o.build(e)
-	if err := e.commit(o.socket); err != nil {
-		return nil, errors.Join(fmt.Errorf("add the table %s: %w", offloadTable, err), o.socket.Close())
+	buildOffload(e)
+	if err := e.commit(socket); err != nil {
+		return nil, errors.Join(fmt.Errorf("add the table %s: %w", offloadTable, err), socket.Close())
 	}
-	return o, nil
+	return &Offload{socket: socket, hooked: map[Device]bool{}}, nil
 }
 
 // Close removes the table. The packets of its connections then pass netfilter and routing again.
@@ -161,8 +160,8 @@ func (o *Offload) send(kind uint16, devices []Device) error {
 	return e.commit(o.socket)
 }
 
-// build adds the table with everything but devices.
-func (o *Offload) build(e *emitter) {
+// buildOffload adds the table with everything but devices.
+func buildOffload(e *emitter) {
 	e.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, tableOwner)))
 	flowtable(e, unix.NFT_MSG_NEWFLOWTABLE, nil)
 	e.addWhole(render.OffloadChain())
@@ -191,9 +190,4 @@ func flowtable(e *emitter, kind uint16, devices []Device) {
 		// If conntrack counts packets, it then also counts those of offloaded connections.
 		e.t.Uint32(flowtableFlags, flowtableCounter)
 	}
-}
-
-func (o *Offload) open() (err error) {
-	o.socket, err = wire.Open()
-	return err
 }
