@@ -5,6 +5,8 @@ package aggregator
 import (
 	"fmt"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // Pace holds the pacer's numbers. Zero fields take their defaults.
@@ -122,11 +124,8 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 		p.Recovered()
 		return
 	}
-	pause := p.pace.BackoffMin << min(p.failures, 20)
-	if pause > p.pace.BackoffMax || pause <= 0 {
-		pause = p.pace.BackoffMax
-	}
 	p.failures++
+	pause := sleep.Backoff(float64(p.failures), p.pace.BackoffMin, p.pace.BackoffMax)
 	p.retryAt = end.Add(pause + time.Duration(jitter*float64(pause)/2))
 	p.Waiting(end) // what failed waits again
 }
@@ -141,8 +140,7 @@ const quickRetries = 8
 
 // Retry returns the pause after so many tries of a bisection, or audits, that failed in a row.
 func (p *Pacer) Retry(failed int) time.Duration {
-	doubled := p.pace.BackoffMin << min(max(0, failed-quickRetries), 10)
-	return max(p.pace.BackoffMin, min(doubled, busyMax))
+	return max(p.pace.BackoffMin, sleep.Backoff(float64(failed-quickRetries+1), p.pace.BackoffMin, busyMax))
 }
 
 // Busy notes, after Wrote, that only a lock or a full buffer was in the way, or something that may be gone now.

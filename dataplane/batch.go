@@ -38,6 +38,17 @@ type Change struct {
 	Unsure bool
 }
 
+// Untouched returns the objects of a batch of which nothing was written, without those of unsure state.
+func Untouched(changes []Change) map[ID]*Object {
+	certain := make(map[ID]*Object)
+	for i := range changes {
+		if c := &changes[i]; !c.Unsure {
+			certain[c.ID] = c.Before
+		}
+	}
+	return certain
+}
+
 // Contribution is one fragment's share of a batch.
 type Contribution struct {
 	Key      service.Key

@@ -16,6 +16,7 @@ import (
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	nftrender "github.com/sluice-proxy/sluice/dataplane/nftables/render"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/proxy"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -30,7 +31,7 @@ type brokenSocket struct {
 
 func (s brokenSocket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	if s.fails() {
-		return nil, &wire.NotTakenError{Err: unix.ENOBUFS}
+		return nil, &netlink.NotSentError{Err: unix.ENOBUFS}
 	}
 	return s.Socket.Commit(t)
 }

@@ -127,33 +127,21 @@ func spareMemory() bool {
 	return sample[0].Value.Uint64() > max(4<<20, sample[1].Value.Uint64()/16)
 }
 
-// Bounds of the pause before a failed watch is retried; it doubles.
-const (
-	watchAgainMin = time.Second
-	watchAgainMax = 30 * time.Second
-)
-
 // watch keeps watching for changes that other programs make to a domain. A failure,
 // such as no descriptor left for the socket, only delays their detection, so it does not end the proxy: until the watch
 // works again, each retry comes with an audit.
 func (p *Proxy) watch(ctx context.Context, domain *Domain, changed func(by dataplane.ForeignProcess)) {
-	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
-		began := time.Now()
+	again := false
+	sleep.Retry(ctx, func() {
+		if again {
+			changed(dataplane.ForeignProcess{})
+		}
+		again = true
 		err := domain.Writer.Watch(ctx, changed)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) > watchAgainMax {
-			pause = watchAgainMin // it worked for a while
-		}
-		if p.config.WatchFailed != nil {
+		if ctx.Err() == nil && p.config.WatchFailed != nil {
 			p.config.WatchFailed(domain.Name, err)
 		}
-		if !sleep.For(ctx, pause) {
-			return
-		}
-		changed(dataplane.ForeignProcess{})
-	}
+	})
 }
 
 // stopped ignores an error that follows from the end of the context.

@@ -174,6 +174,16 @@ func (p Protocol) String() string {
 	}
 }
 
+// ParseProtocol is the reverse of String. It returns false for any other text.
+func ParseProtocol(text string) (Protocol, bool) {
+	for p := TCP; p <= SCTP; p++ {
+		if p.String() == text {
+			return p, true
+		}
+	}
+	return TCP, false
+}
+
 // Number is the IP protocol number (IANA).
 func (p Protocol) Number() uint8 {
 	switch p {

@@ -84,7 +84,7 @@ func (Ended) change()     {}
 func (Returned) change()  {}
 func (Unstopped) change() {}
 
-// PanicError is the error of a child that panicked.
+// PanicError is the error of work that panicked.
 type PanicError struct {
 	Value any
 	Stack []byte

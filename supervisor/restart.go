@@ -76,16 +76,6 @@ func (s *score) fail(now time.Time, halfLife time.Duration) float64 {
 	return s.value
 }
 
-// backoff returns the pause for a score: the minimum after the first failure,
-// doubled with each further point, never above the maximum.
-func backoff(value float64, lowest, highest time.Duration) time.Duration {
-	pause := float64(lowest) * math.Exp2(math.Max(0, value-1))
-	if pause > float64(highest) {
-		return highest
-	}
-	return time.Duration(pause)
-}
-
 // bucket bounds the restarts of all children together: a token bucket with one
 // second's tokens.
 type bucket struct {

@@ -26,6 +26,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/mailbox"
 )
 
@@ -252,7 +253,7 @@ func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64
 		}
 		return pause, points
 	}
-	pause := backoff(points, s.limits.backoffMin, s.limits.backoffMax)
+	pause := sleep.Backoff(points, s.limits.backoffMin, s.limits.backoffMax)
 	s.schedule(key, c, now.Add(pause))
 	return pause, points
 }
@@ -334,7 +335,11 @@ func (s *Supervisor[K]) live(ctx context.Context, cancel context.CancelFunc, key
 	defer cancel()
 	mark(ctx, key.String(), lease.incarnation)
 	for {
-		rests, err := guarded(ctx, lease, run)
+		var rests bool
+		err := Guarded(func() (err error) {
+			rests, err = run(ctx, lease)
+			return err
+		})
 		if rests && err == nil {
 			rested, again := lease.rest()
 			if rested {
@@ -350,14 +355,14 @@ func (s *Supervisor[K]) live(ctx context.Context, cancel context.CancelFunc, key
 	}
 }
 
-// guarded turns a panic into an error.
-func guarded(ctx context.Context, lease *Lease, run Run) (rests bool, err error) {
+// Guarded does work, and returns a panic as a *PanicError.
+func Guarded(work func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
 		}
 	}()
-	return run(ctx, lease)
+	return work()
 }
 
 // leave reports that an incarnation has returned.

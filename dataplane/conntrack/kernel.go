@@ -28,7 +28,7 @@ var ErrGone = errors.New("conntrack: the entry no longer exists")
 type Kernel struct {
 	Family service.Family
 	// Inside runs a function on a thread in the network namespace of the table; nil means that of the process.
-	Inside func(func() error) error
+	Inside netlink.Inside
 	// filterless sends requests without filters.
 	filterless bool
 	// deleting is a separate socket, because deletions happen during a listing. It is nil until the first deletion.
@@ -45,12 +45,9 @@ type Entry struct {
 type Description []byte
 
 // open opens a socket in a network namespace.
-func open(inside func(func() error) error) (socket *netlink.Socket, err error) {
-	if inside == nil {
-		return netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
-	}
-	err = inside(func() error {
-		socket, err = open(nil)
+func open(inside netlink.Inside) (socket *netlink.Socket, err error) {
+	err = inside.Do(func() error {
+		socket, err = netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
 		return err
 	})
 	return socket, err
@@ -199,7 +196,7 @@ func Delete(_ context.Context, family service.Family, entries []Description) err
 }
 
 // DeleteUDP deletes the UDP flows for which stale returns true, and returns their number.
-func DeleteUDP(ctx context.Context, family service.Family, stale func(*Connection) bool, inside func(func() error) error) (deleted int, err error) {
+func DeleteUDP(ctx context.Context, family service.Family, stale func(*Connection) bool, inside netlink.Inside) (deleted int, err error) {
 	k := &Kernel{Family: family, Inside: inside}
 	defer func() { err = errors.Join(err, k.Close()) }()
 	err = Steadily(ctx, func() error {

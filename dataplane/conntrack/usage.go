@@ -36,7 +36,7 @@ const (
 )
 
 // ReadUsage reads the usage in a network namespace. It takes microseconds per CPU, regardless of the number of entries.
-func ReadUsage(ctx context.Context, inside func(func() error) error) (u Usage, err error) {
+func ReadUsage(ctx context.Context, inside netlink.Inside) (u Usage, err error) {
 	socket, err := open(inside)
 	if err != nil {
 		return u, err

@@ -26,15 +26,9 @@ type Renderer struct {
 
 var _ dataplane.Renderer = (*Renderer)(nil)
 
-// loopback holds the address that listeners of a family listen on.
-var loopback = service.PerFamily[netip.Addr]{
-	service.IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-	service.IPv6: netip.IPv6Loopback(),
-}
-
 // NewRenderer returns a renderer of one family.
 func NewRenderer(family service.Family) *Renderer {
-	return &Renderer{family: family, listen: loopback[family]}
+	return &Renderer{family: family, listen: service.Loopback[family]}
 }
 
 // Naming reads listeners.

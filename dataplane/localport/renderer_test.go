@@ -76,7 +76,7 @@ func TestRenderer_ListensForWhatCanBeServed(t *testing.T) {
 }
 
 func at(family service.Family, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(loopback[family], port)
+	return netip.AddrPortFrom(service.Loopback[family], port)
 }
 
 // TestRenderer_TargetsNodePortAddress: a listener forwards to a node address that serves node ports, preferably the

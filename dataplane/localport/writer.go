@@ -50,8 +50,8 @@ func (w *Writer) Contract() dataplane.Writer {
 func NewWriter(family service.Family, config Config) *Writer {
 	w := &Writer{relay: relay.New(config), sockets: config.Sockets}
 	w.Set = listeners.New(w.relay, func(p relay.Place, body string) (targets, error) {
-		if p.At.Addr() != loopback[family] {
-			return targets{}, fmt.Errorf("listener %s: the address must be %s", p, loopback[family])
+		if p.At.Addr() != service.Loopback[family] {
+			return targets{}, fmt.Errorf("listener %s: the address must be %s", p, service.Loopback[family])
 		}
 		return parseBody(body)
 	}, w.open)
@@ -96,8 +96,8 @@ func (l *listener) Retire() { l.Close() }
 // Probe returns an error if listening on a family's loopback address fails, for example because a host without
 // IPv6 has no ::1. The function inside is as in Config; nil means the network namespace of the process.
 func Probe(family service.Family, inside func(func() error) error) error {
-	if err := relay.Probe(loopback[family], inside); err != nil {
-		return fmt.Errorf("node ports on %s: %w", loopback[family], err)
+	if err := relay.Probe(service.Loopback[family], inside); err != nil {
+		return fmt.Errorf("node ports on %s: %w", service.Loopback[family], err)
 	}
 	return nil
 }

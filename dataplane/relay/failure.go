@@ -12,20 +12,16 @@ import (
 
 // ParsePlace is the reverse of [Place.String].
 func ParsePlace(text string) (Place, error) {
-	protocol, at, _ := strings.Cut(text, "/")
-	p := Place{Protocol: service.TCP}
-	switch protocol {
-	case service.TCP.String():
-	case service.UDP.String():
-		p.Protocol = service.UDP
-	default:
-		return p, fmt.Errorf("%q: must be tcp or udp, and an address", text)
+	name, address, _ := strings.Cut(text, "/")
+	protocol, known := service.ParseProtocol(name)
+	if !known || protocol == service.SCTP {
+		return Place{}, fmt.Errorf("%q: must be tcp or udp, and an address", text)
 	}
-	var err error
-	if p.At, err = netip.ParseAddrPort(at); err != nil {
-		return p, fmt.Errorf("%q: %w", text, err)
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		err = fmt.Errorf("%q: %w", text, err)
 	}
-	return p, nil
+	return Place{protocol, at}, err
 }
 
 // DeniedError means that a target must not be dialed (Config.MayDial).

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // script is an acceptor that returns these errors, then blocks until it is closed. For a nil error
@@ -103,7 +104,7 @@ func TestListener_ReportsDeath(t *testing.T) {
 			default:
 				t.Error("the dead listener holds its socket")
 			}
-			_, panicked := errors.AsType[*PanicError](reported.Err)
+			_, panicked := errors.AsType[*supervisor.PanicError](reported.Err)
 			if reported.Listener != "tcp/127.0.0.1:30080" || panicked != (failure == nil) || failure != nil && !errors.Is(reported.Err, failure) {
 				t.Errorf("reported %+v", reported)
 			}

@@ -6,16 +6,16 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // Config tunes a Relay. Zero values mean the defaults.
@@ -55,13 +55,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	defaulted(&c.Connections, 1024)
-	defaulted(&c.ConnectionsPerListener, 512)
-	defaulted(&c.Sessions, 4096)
-	defaulted(&c.SessionsPerListener, 1024)
-	defaulted(&c.DialTimeout, 10*time.Second)
-	defaulted(&c.Unreplied, 30*time.Second)
-	defaulted(&c.Replied, 120*time.Second)
+	c.Connections = cmp.Or(c.Connections, 1024)
+	c.ConnectionsPerListener = cmp.Or(c.ConnectionsPerListener, 512)
+	c.Sessions = cmp.Or(c.Sessions, 4096)
+	c.SessionsPerListener = cmp.Or(c.SessionsPerListener, 1024)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
+	c.Unreplied = cmp.Or(c.Unreplied, 30*time.Second)
+	c.Replied = cmp.Or(c.Replied, 120*time.Second)
 	if c.Inside == nil {
 		c.Inside = func(f func() error) error { return f() }
 	}
@@ -75,12 +75,6 @@ func (c Config) withDefaults() Config {
 		c.Report = func(Failure) {}
 	}
 	return c
-}
-
-func defaulted[T int | time.Duration](field *T, value T) {
-	if *field <= 0 {
-		*field = value
-	}
 }
 
 // Place is where a listener listens.
@@ -97,23 +91,8 @@ func (p Place) String() string { return p.Protocol.String() + "/" + p.At.String(
 type Failure struct {
 	// Listener is the name of the listener, for example "tcp/127.0.0.1:30080".
 	Listener string
-	// Err is a *PanicError if forwarding panicked.
+	// Err is a *supervisor.PanicError if forwarding panicked.
 	Err error
-}
-
-// PanicError is the error of a goroutine that panicked.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-// Error returns the panic's value.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the panic's value if it was an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
 }
 
 // Relay forwards connections and sessions for all listeners of one owner. Any goroutine may use it.
@@ -192,23 +171,13 @@ func (t *tasks) run(listener string, work func() error, ended func(error)) bool 
 		return false
 	}
 	t.running.Go(func() {
-		err := guarded(work)
+		err := supervisor.Guarded(work)
 		if err != nil {
 			t.report(Failure{Listener: listener, Err: err})
 		}
 		ended(err)
 	})
 	return true
-}
-
-// guarded turns a panic into an error.
-func guarded(work func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
-		}
-	}()
-	return work()
 }
 
 // ErrClosed means that the relay is closed.

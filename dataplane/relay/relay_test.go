@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // TestTasks_ContinueAfterReportedPanic: a panic in a task is reported, and later tasks still run.
@@ -19,7 +21,7 @@ func TestTasks_ContinueAfterReportedPanic(t *testing.T) {
 		t.Fatal("the work was not started")
 	}
 	f := <-reports
-	panicked, ok := errors.AsType[*PanicError](f.Err)
+	panicked, ok := errors.AsType[*supervisor.PanicError](f.Err)
 	if !ok || f.Listener != "tcp/127.0.0.1:1" || !errors.Is(f.Err, io.ErrUnexpectedEOF) ||
 		!strings.Contains(string(panicked.Stack), "relay_test.go") {
 		t.Errorf("reported %+v", f)

@@ -28,8 +28,10 @@ func eachGuarded(t *testing.T, test func(*world)) {
 			check(t, w.writer.Close())
 			w.writer = w.newWriter()
 			test(w)
-			_, err := nftkernel.RemoveGuard(w.Context(), family, false, w.node.Do)
-			check(t, err)
+			check(t, w.node.Do(func() error {
+				_, err := nftkernel.RemoveGuard(w.Context(), family, false)
+				return err
+			}))
 		})
 	}
 }

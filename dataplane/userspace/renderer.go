@@ -182,12 +182,7 @@ func (d *draft) nodePortAddrs() []netip.Addr {
 	if !d.facts.LocalhostNodePorts {
 		return on.Host
 	}
-	return append(slices.Clone(on.Host), loopback[d.family])
-}
-
-var loopback = service.PerFamily[netip.Addr]{
-	service.IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-	service.IPv6: netip.IPv6Loopback(),
+	return append(slices.Clone(on.Host), service.Loopback[d.family])
 }
 
 func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }

@@ -157,9 +157,9 @@ func (r *routes) appendChange(b []byte, addr netip.Addr, adding bool) []byte {
 }
 
 // watch calls gone if another program removed one of Sluice's routes, or if announcements were lost.
-func (r *routes) watch(ctx context.Context, inside func(func() error) error, gone func()) error {
+func (r *routes) watch(ctx context.Context, inside netlink.Inside, gone func()) error {
 	var listener *netlink.Listener
-	err := inside(func() (err error) {
+	err := inside.Do(func() (err error) {
 		listener, err = netlink.Listen(unix.NETLINK_ROUTE, nil, groups[r.family])
 		return err
 	})

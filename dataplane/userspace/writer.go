@@ -28,7 +28,7 @@ import (
 // concurrently.
 type Writer struct {
 	*Forwarder
-	inside func(func() error) error
+	inside netlink.Inside
 	// routes is nil for node ports, which are at the host's own addresses.
 	routes *routes
 	guard  guarded
@@ -41,15 +41,12 @@ func (w *Writer) Contract() dataplane.Writer {
 
 // NewWriter returns a writer for a forwarder, in the same network namespace. The function inside is
 // as in relay.Config. The guard protects the addresses, and may be nil; the writer closes it.
-func NewWriter(f *Forwarder, guard Guard, inside func(func() error) error) (*Writer, error) {
-	if inside == nil {
-		inside = func(f func() error) error { return f() }
-	}
+func NewWriter(f *Forwarder, guard Guard, inside netlink.Inside) (*Writer, error) {
 	w := &Writer{Forwarder: f, inside: inside, guard: guarded{guard, make(map[service.Frontend]struct{})}}
 	if f.part == NodePorts {
 		return w, nil
 	}
-	err := inside(func() (err error) {
+	err := inside.Do(func() (err error) {
 		w.routes, err = openRoutes(f.family)
 		return err
 	})

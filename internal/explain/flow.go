@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -33,8 +34,7 @@ func ParseFlow(from, to, iface string) (Flow, error) {
 		return q, fmt.Errorf("--from %q: must be an address, such as 10.0.0.1, or an address and port", from)
 	}
 	place, name, _ := strings.Cut(to, "/")
-	protocols := map[string]service.Protocol{"": service.TCP, "tcp": service.TCP, "udp": service.UDP, "sctp": service.SCTP}
-	protocol, known := protocols[strings.ToLower(name)]
+	protocol, known := service.ParseProtocol(cmp.Or(strings.ToLower(name), "tcp"))
 	q.Protocol = protocol
 	if q.To, err = netip.ParseAddrPort(place); err != nil || !known {
 		return q, fmt.Errorf("--to %q: must be an address and port, such as 10.96.0.10:53/udp or [fd00::1]:80", to)

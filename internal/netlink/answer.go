@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,11 @@ func (e *NotSentError) Error() string { return fmt.Sprintf("send to the kernel: 
 
 // Unwrap returns the reason.
 func (e *NotSentError) Unwrap() error { return e.Err }
+
+// Busy reports whether the same request may succeed later.
+func Busy(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR}, func(busy error) bool { return errors.Is(err, busy) })
+}
 
 // Rejection is the kernel's answer to a request that it did not carry out.
 type Rejection struct {

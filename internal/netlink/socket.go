@@ -50,6 +50,17 @@ const (
 	datagramBytes = 64 << 10
 )
 
+// Inside runs a function on a thread in a network namespace; nil means the namespace of the process.
+type Inside func(func() error) error
+
+// Do runs a function in the namespace.
+func (in Inside) Do(f func() error) error {
+	if in == nil {
+		return f()
+	}
+	return in(f)
+}
+
 // Open opens a socket in the network namespace of the calling thread.
 func Open(config Config) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, config.Protocol)

@@ -131,11 +131,7 @@ func (p *Ports) addresses(family service.Family) []netip.Addr {
 	served := p.config.NodePorts(family)
 	switch {
 	case !served.All && served.Loopback && !slices.ContainsFunc(served.Addresses, netip.Addr.IsLoopback):
-		localhost := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		if family == service.IPv6 {
-			localhost = netip.IPv6Loopback()
-		}
-		return append(slices.Clone(served.Addresses), localhost)
+		return append(slices.Clone(served.Addresses), service.Loopback[family])
 	case !served.All:
 		return served.Addresses
 	case family == service.IPv6:

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/test/harness"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
@@ -96,7 +97,7 @@ func (r *update) change(t *testing.T, change func(*appsv1.DaemonSet)) {
 func (r *update) awaitAvailable(t *testing.T) time.Duration {
 	t.Helper()
 	return harness.Within(t, rolledMax, "the DaemonSet is available on all nodes", func(ctx context.Context) error {
-		pause(ctx, 100*time.Millisecond)
+		sleep.For(ctx, 100*time.Millisecond)
 		set, err := r.client.AppsV1().DaemonSets(deployedIn).Get(ctx, "sluice", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -142,7 +143,7 @@ func (r *update) awaitStep(t *testing.T, before map[string]types.UID, probe stri
 	t.Helper()
 	first := (len(r.nodes) + 9) / 10 // maxUnavailable: 10%
 	harness.Within(t, rolledMax, "the first nodes have the release", func(ctx context.Context) error {
-		pause(ctx, 100*time.Millisecond)
+		sleep.For(ctx, 100*time.Millisecond)
 		failing := 0
 		for _, pod := range r.list() {
 			fails := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {

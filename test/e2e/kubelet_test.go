@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/test/harness"
 )
 
@@ -57,7 +58,7 @@ func (r *update) start(t *testing.T) {
 	r.tasks.Go(func() { controller.Run(ctx, 2) })
 	r.tasks.Go(func() {
 		known := map[types.UID]bool{}
-		for pause(ctx, 100*time.Millisecond) {
+		for sleep.For(ctx, 100*time.Millisecond) {
 			for _, pod := range r.list() {
 				if known[pod.UID] {
 					continue
@@ -71,16 +72,6 @@ func (r *update) start(t *testing.T) {
 			}
 		}
 	})
-}
-
-// pause waits, and returns false when the context ends.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // list returns the pods that the API server sent last.
@@ -137,7 +128,7 @@ func (r *update) keep(ctx context.Context, pod *corev1.Pod, container *harness.P
 			}
 			failure = now
 		}
-		if !pause(ctx, time.Duration(probe.PeriodSeconds)*time.Second) {
+		if !sleep.For(ctx, time.Duration(probe.PeriodSeconds)*time.Second) {
 			return ctx.Err()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // Target is an address to talk to, over "tcp" or "udp".
@@ -99,7 +100,7 @@ func (l *Load) connect(ctx context.Context, i int) {
 		} else {
 			l.once(i)
 		}
-		pause(ctx, l.Pause)
+		sleep.For(ctx, l.Pause)
 	}
 }
 
@@ -115,7 +116,7 @@ func (l *Load) once(i int) {
 func (l *Load) talk(ctx context.Context, i int, session *Session) {
 	defer func() { closeSession(session) }()
 	var silent time.Time
-	for n := 0; ctx.Err() == nil; pause(ctx, l.TalkPause) {
+	for n := 0; ctx.Err() == nil; sleep.For(ctx, l.TalkPause) {
 		if session == nil {
 			session, _ = l.open(ctx, l.Targets[i])
 			silent = time.Now()
@@ -152,12 +153,5 @@ func (l *Load) measure(e Exchange, do func(context.Context) (Answer, error)) err
 func closeSession(s *Session) {
 	if s != nil {
 		_ = s.Close() // its lines have shown whether it works
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

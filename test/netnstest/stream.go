@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 )
 
 // Stream is a client that sends every 5 ms from one socket, regardless of the answers, as a client of DNS or of a game
@@ -56,10 +57,7 @@ func OpenTCPStream(ctx context.Context, n *netns.Namespace, target netip.AddrPor
 	s.running.Go(func() {
 		for ctx.Err() == nil {
 			s.converse(ctx, n)
-			select {
-			case <-time.After(streamPause): // the connection was refused or reset
-			case <-ctx.Done():
-			}
+			sleep.For(ctx, streamPause) // the connection was refused or reset
 		}
 	})
 	return s

@@ -153,11 +153,11 @@ const roomBytes = 128 << 20
 func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	switch {
 	case s.closed:
-		return nil, &wire.NotTakenError{Err: unix.EBADF}
+		return nil, &netlink.NotSentError{Err: unix.EBADF}
 	case t.Messages() == 0:
 		return nil, nil
 	case t.Bytes() > roomBytes:
-		return nil, &wire.NotTakenError{Err: unix.EMSGSIZE}
+		return nil, &netlink.NotSentError{Err: unix.EMSGSIZE}
 	}
 	return s.kernel.commit(t), nil
 }

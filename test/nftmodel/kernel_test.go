@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // TestSocket_DistinctPorts: sockets have distinct ports.
@@ -28,7 +29,7 @@ func TestSocket_Closed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var notTaken *wire.NotTakenError
+	var notTaken *netlink.NotSentError
 	if _, err := s.Commit(transaction(unix.NFPROTO_IPV4, addTable())); !errors.As(err, &notTaken) {
 		t.Errorf("a closed socket takes a transaction: %v", err)
 	}

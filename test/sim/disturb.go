@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -73,9 +74,9 @@ func rejectionFor(d random) requestFault {
 	case 1:
 		f.rejected = &wire.Rejection{Errno: unix.EOPNOTSUPP}
 	case 2:
-		f.err = &wire.NotTakenError{Err: unix.EPERM}
+		f.err = &netlink.NotSentError{Err: unix.EPERM}
 	default:
-		f.err = &wire.NotTakenError{Err: unix.ENOBUFS}
+		f.err = &netlink.NotSentError{Err: unix.ENOBUFS}
 	}
 	return f
 }

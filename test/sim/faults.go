@@ -86,7 +86,7 @@ func (d *defects) rejects(element nftmodel.Name) bool { return d.rejected(portOf
 func (d *defects) stalls(touched map[nftmodel.Name]bool) error {
 	for element := range touched {
 		if port := portOf(element); d.stalled(port) {
-			return []error{&wire.NotTakenError{Err: unix.ENOMEM}, errLost}[port%2]
+			return []error{&netlink.NotSentError{Err: unix.ENOMEM}, errLost}[port%2]
 		}
 	}
 	return nil
@@ -218,11 +218,11 @@ func failureOf(variant uint64, times int) requestFault {
 	f := requestFault{times: times, skip: d.IntN(3)}
 	switch d.IntN(7) {
 	case 0:
-		f.err = &wire.NotTakenError{Err: unix.ENOBUFS}
+		f.err = &netlink.NotSentError{Err: unix.ENOBUFS}
 	case 1:
-		f.err = &wire.NotTakenError{Err: unix.EINTR}
+		f.err = &netlink.NotSentError{Err: unix.EINTR}
 	case 2:
-		f.err = &wire.NotTakenError{Err: unix.EPERM}
+		f.err = &netlink.NotSentError{Err: unix.EPERM}
 	case 3:
 		f.err, f.taken = errLost, true
 	case 4:

@@ -57,9 +57,6 @@ func (c Config) withDefaults() Config {
 	if c.Listen == nil {
 		c.Listen = func(Swept) {}
 	}
-	if c.Inside == nil {
-		c.Inside = func(f func() error) error { return f() }
-	}
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/conntrack"
+	"github.com/sluice-proxy/sluice/internal/sleep"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -205,8 +206,8 @@ func (p *pace) swept(end time.Time, took time.Duration) {
 // failed records an incomplete sweep. Jitter in [0, 1) separates the retries of the families and of the nodes of a
 // cluster.
 func (p *pace) failed(end time.Time, took time.Duration, jitter float64) {
-	pause := min(backoffMin<<min(p.failures, 20), backoffMax)
 	p.failures++
+	pause := sleep.Backoff(float64(p.failures), backoffMin, backoffMax)
 	p.notBefore = end.Add(max(pause+time.Duration(jitter*float64(pause)/2), restShare*took))
 }
 

@@ -46,7 +46,7 @@ const ipvsDevice = "kube-ipvs0"
 
 // Addresses implements kernel.
 func (n node) Addresses() (all []netip.Addr, err error) {
-	err = n.Inside(func() error {
+	err = n.Inside.Do(func() error {
 		all, err = hostaddress.ListWithout(ipvsDevice)
 		return err
 	})

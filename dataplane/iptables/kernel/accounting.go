@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +49,7 @@ func eachAccount(kind, flags uint16, verb string, fine ...error) error {
 	var failed []error
 	for _, name := range accounts {
 		err := socket.Ask(context.Background(), accountRequest(kind, flags, name), nothing)
-		if err != nil && !isOneOf(err, fine) {
+		if err != nil && !slices.ContainsFunc(fine, func(success error) bool { return errors.Is(err, success) }) {
 			failed = append(failed, fmt.Errorf("%s the nfacct object %s: %w", verb, name, err))
 		}
 	}
@@ -56,15 +57,6 @@ func eachAccount(kind, flags uint16, verb string, fine ...error) error {
 }
 
 func nothing(netlink.Message) error { return nil }
-
-func isOneOf(err error, kinds []error) bool {
-	for _, kind := range kinds {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
-}
 
 // ReadAccounts returns the packets that each object has counted, without missing objects. It returns
 // an error if the kernel does not support accounting, or does not answer.

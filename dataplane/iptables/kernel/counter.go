@@ -59,9 +59,6 @@ func (c *counter) dispatches(chain dataplane.ID) (port string, f service.Fronten
 	return port, f, what == render.CountsDispatch && port != "" && f.Port != 0 && f.Addr.IsValid() != nodePorts
 }
 
-// ruleProtocols are the protocols of frontends.
-var ruleProtocols = [...]service.Protocol{service.TCP, service.UDP, service.SCTP}
-
 // printedCounter reads a rule as "iptables-save -c" prints it, "[packets:bytes] -A CHAIN rule", or "iptables -v -S":
 // "-A CHAIN match -c packets bytes target".
 func printedCounter(line string) (chain string, c counter, ok bool) {
@@ -90,11 +87,7 @@ func (c *counter) read(r rules.Rule) {
 					c.frontend.Addr = p.Addr()
 				}
 			case o.Name == "-p":
-				for _, p := range ruleProtocols {
-					if p.String() == o.Arg(0) {
-						c.frontend.Protocol = p
-					}
-				}
+				c.frontend.Protocol, _ = service.ParseProtocol(o.Arg(0))
 			case o.Name == "--dport":
 				if low, high, err := o.Ports(); err == nil && low == high {
 					c.frontend.Port = low

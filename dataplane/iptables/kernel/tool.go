@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
 // Tool changes one family's tables. [Exec] runs the programs; tests have other implementations. Calls
@@ -217,19 +218,11 @@ func describeHolder(path string) string {
 		return fmt.Sprintf("who holds %s is not known: %v", path, err)
 	}
 	pid := lockHolder(locks, uint64(stat.Dev), stat.Ino)
-	switch pid {
-	case "":
+	if pid == "" {
 		return fmt.Sprintf("%s was released since", path)
-	case "0", "-1":
-		// The kernel shows PID 0 for a process outside this PID namespace.
-		return fmt.Sprintf("%s is held by a process in another PID namespace", path)
 	}
-	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
-	if err != nil {
-		// The process that took the lock may have ended and left it to a child.
-		return fmt.Sprintf("%s is held by process %s, which ended", path, pid)
-	}
-	return fmt.Sprintf("%s is held by %s (pid %s)", path, strings.TrimSpace(string(comm)), pid)
+	visible, _ := strconv.Atoi(pid) // 0 or -1 for a process outside this PID namespace
+	return fmt.Sprintf("%s is held by %s", path, holder.ProcessOf(visible))
 }
 
 // lockHolder finds the process with a flock on a file in /proc/locks, whose lines read "1: FLOCK
@@ -278,7 +271,7 @@ func lockShared(path, proc string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if pidNamespace == initialPIDNamespace {
+	if pidNamespace == holder.InitialPIDs {
 		return sameFile(path, filepath.Join(proc, "1/root", path))
 	}
 	mounts, err := os.Open(filepath.Join(proc, "self/mountinfo"))
@@ -292,10 +285,6 @@ func lockShared(path, proc string) (bool, error) {
 	}
 	return mountOf(mounts, resolved) != "/", nil
 }
-
-// initialPIDNamespace is the target of the link /proc/self/ns/pid on the host: the inode is fixed
-// (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
-const initialPIDNamespace = "pid:[4026531836]"
 
 // sameFile compares two files, or the directories that will contain them.
 func sameFile(a, b string) (bool, error) {

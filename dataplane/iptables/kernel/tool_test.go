@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/render"
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
 // scriptedTool records each call and answers as the test wants. Tables that are not in saves save
@@ -210,9 +211,9 @@ func fakeProc(t *testing.T, links, files map[string]string) string {
 func TestLockShared_OnHost(t *testing.T) {
 	ours := t.TempDir()
 	path := filepath.Join(ours, "xtables.lock")
-	same := fakeProc(t, map[string]string{"self/ns/pid": initialPIDNamespace, "1/root": "/"}, nil)
+	same := fakeProc(t, map[string]string{"self/ns/pid": holder.InitialPIDs, "1/root": "/"}, nil)
 	// In the other one, process 1 sees another folder at the same place.
-	other := fakeProc(t, map[string]string{"self/ns/pid": initialPIDNamespace}, map[string]string{filepath.Join("1/root", path): ""})
+	other := fakeProc(t, map[string]string{"self/ns/pid": holder.InitialPIDs}, map[string]string{filepath.Join("1/root", path): ""})
 	check := func(when, proc string, want bool) {
 		t.Helper()
 		if got, err := lockShared(path, proc); err != nil || got != want {

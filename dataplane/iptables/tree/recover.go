@@ -124,10 +124,7 @@ func (c Container) read(o rules.Option, key *Key) bool {
 		key.Addr = p.Addr()
 		return err == nil && p.IsSingleIP()
 	case "-p":
-		at := slices.IndexFunc(protocols[:], func(p service.Protocol) bool { return p.String() == o.Arg(0) })
-		if key.HasPort = at >= 0; key.HasPort {
-			key.Protocol = protocols[at]
-		}
+		key.Protocol, key.HasPort = service.ParseProtocol(o.Arg(0))
 		return key.HasPort || c.Shape == BySource
 	case "--dport":
 		low, high, err := o.Ports()

@@ -174,7 +174,7 @@ var portSets = map[string]service.Protocol{render.SetNodePortTCP: service.TCP, r
 func (f *frontends) learnSet(set *wire.Set) {
 	for _, e := range set.Entries {
 		if set.Type == wire.HashIPPort {
-			protocol, known := wire.ProtocolOf(uint16(e.Protocol))
+			protocol, known := service.ProtocolOf(uint8(e.Protocol))
 			f.served[service.Frontend{Addr: e.Addr, Port: e.Port, Protocol: protocol}] = known
 		}
 	}

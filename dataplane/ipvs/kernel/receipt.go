@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -64,17 +63,6 @@ func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 	return certain
 }
 
-// untouched returns the receipt of a batch of which nothing was written.
-func untouched(batch *dataplane.Batch, outcome dataplane.Outcome, err error) dataplane.Receipt {
-	certain := make(map[dataplane.ID]*dataplane.Object)
-	for i := range batch.Changes {
-		if c := &batch.Changes[i]; !c.Unsure {
-			certain[c.ID] = c.Before
-		}
-	}
-	return dataplane.Receipt{Outcome: outcome, Certain: certain, Err: err}
-}
-
 // outcomeOf returns the outcome of a batch with an error about one object.
 func outcomeOf(err error) dataplane.Outcome {
 	switch {
@@ -100,13 +88,8 @@ func contradicts(err error) bool {
 
 // isBusy reports whether the same request may succeed later.
 func isBusy(err error) bool {
-	for _, reason := range []error{wire.ErrInUse, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
 	_, unsent := errors.AsType[*wire.NotSentError](err)
-	return unsent
+	return unsent || errors.Is(err, wire.ErrInUse) || netlink.Busy(err)
 }
 
 // worst returns the outcome that leaves the kernel's state less certain, or else the one that may

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/render"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -71,9 +72,8 @@ type Config struct {
 	// be read from the kernel, and not again until a read succeeded. Neither may block.
 	Cut    func(Cut)
 	Unread func(service.Key, service.Frontend, error)
-	// Inside runs a function on a thread in the network namespace to work in. Default:
-	// the process's own namespace.
-	Inside func(func() error) error
+	// Inside is the network namespace to work in.
+	Inside netlink.Inside
 }
 
 // Contract returns the functions that the core calls.
@@ -129,10 +129,10 @@ func (k *kernelSockets) close() error {
 	return errors.Join(k.servers.Close(), k.changes.Close(), k.sets.Close())
 }
 
-// openKernel opens the sockets in the network namespace in which inside runs functions.
-func openKernel(inside func(func() error) error) (*kernelSockets, error) {
+// openKernel opens the sockets in a network namespace.
+func openKernel(inside netlink.Inside) (*kernelSockets, error) {
 	var k kernelSockets
-	err := inside(func() error {
+	err := inside.Do(func() error {
 		servers, err := wire.OpenServers()
 		if err != nil {
 			return err
@@ -157,9 +157,6 @@ var families = service.PerFamily[int]{unix.AF_INET, unix.AF_INET6}
 // NewWriter opens a writer for one family. The error matches wire.ErrUnavailable if the
 // kernel has no IPVS, and wire.ErrUnsupported if it has no sets.
 func NewWriter(family service.Family, config Config) (*Writer, error) {
-	if config.Inside == nil {
-		config.Inside = func(f func() error) error { return f() }
-	}
 	device, err := wire.OpenDevice(config.Inside, families[family])
 	if err != nil {
 		return nil, err
@@ -228,7 +225,7 @@ func (w *Writer) disconnect() error {
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	start := time.Now()
 	if err := w.take(ctx); err != nil {
-		return untouched(batch, dataplane.Unknown, err)
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: dataplane.Untouched(batch.Changes), Err: err}
 	}
 	defer w.give()
 	receipt := w.attempt(ctx, batch)
@@ -238,10 +235,11 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	if ctx.Err() != nil {
-		return untouched(batch, dataplane.Unknown, context.Cause(ctx))
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: dataplane.Untouched(batch.Changes), Err: context.Cause(ctx)}
 	}
 	if err := w.connect(); err != nil {
-		return untouched(batch, dataplane.Busy, fmt.Errorf("write %s virtual servers: %w", w.family, err))
+		err = fmt.Errorf("write %s virtual servers: %w", w.family, err)
+		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: dataplane.Untouched(batch.Changes), Err: err}
 	}
 	a := newAttempt(w, batch)
 	a.carryOut(ctx)

@@ -69,21 +69,12 @@ func ServerID(f service.Frontend) dataplane.ID {
 // ParseServerID is the reverse of ServerID.
 func ParseServerID(id dataplane.ID) (service.Frontend, error) {
 	protocolText, addrText, _ := strings.Cut(id.Name, " ")
-	protocol, known := parseProtocol(protocolText)
+	protocol, known := service.ParseProtocol(protocolText)
 	at, err := netip.ParseAddrPort(addrText)
 	if id.Container != ContainerServer || !known || err != nil {
 		return service.Frontend{}, fmt.Errorf("object %q in %q is not a virtual server", id.Name, id.Container)
 	}
 	return service.Frontend{Addr: at.Addr(), Port: at.Port(), Protocol: protocol}, nil
-}
-
-func parseProtocol(text string) (service.Protocol, bool) {
-	for _, p := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if p.String() == text {
-			return p, true
-		}
-	}
-	return 0, false
 }
 
 // entriesMax is the capacity of hash sets. Their memory depends only on their actual entries.
@@ -179,7 +170,7 @@ func (Naming) Frontend(id dataplane.ID) (f service.Frontend, ok bool) {
 	protocolText, portText, _ := strings.Cut(transport, ":")
 	addr, err := netip.ParseAddr(address)
 	port, portErr := strconv.ParseUint(portText, 10, 16)
-	protocol, known := parseProtocol(protocolText)
+	protocol, known := service.ParseProtocol(protocolText)
 	if err != nil || portErr != nil || !known {
 		return f, false
 	}

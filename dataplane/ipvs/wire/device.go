@@ -12,6 +12,8 @@ import (
 
 	library "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // DeviceName is the name of the dummy device, the same as kube-proxy's.
@@ -41,7 +43,7 @@ func (e *WrongTypeError) Error() string {
 // to them. It stays down, as with kube-proxy. Only one goroutine at a time may use it; Watch may run
 // at the same time.
 type Device struct {
-	inside  func(func() error) error
+	inside  netlink.Inside
 	routing *library.Handle
 	// family is the address family that Watch watches, AF_UNSPEC for both.
 	family int
@@ -56,15 +58,11 @@ type Device struct {
 	held map[netip.Addr]struct{}
 }
 
-// OpenDevice opens a connection for the device of a network namespace. Inside runs a function on a
-// thread in that namespace; nil means the process's own. Watch ignores addresses that are not of the
+// OpenDevice opens a connection for the device of a network namespace. Watch ignores addresses that are not of the
 // family (AF_INET, AF_INET6, or AF_UNSPEC for both), because another Device may manage those.
-func OpenDevice(inside func(func() error) error, family int) (*Device, error) {
-	if inside == nil {
-		inside = func(f func() error) error { return f() }
-	}
+func OpenDevice(inside netlink.Inside, family int) (*Device, error) {
 	d := &Device{inside: inside, family: family, held: map[netip.Addr]struct{}{}}
-	err := inside(func() (err error) {
+	err := inside.Do(func() (err error) {
 		d.routing, err = library.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})

@@ -112,7 +112,7 @@ func hostOrder(n uint32) uint32 {
 // frontend, such as one for packets with a mark.
 func serviceOf(l *ipvs.Service) (Service, bool) {
 	addr, ok := netip.AddrFromSlice(l.Address)
-	protocol, known := ProtocolOf(l.Protocol)
+	protocol, known := service.ProtocolOf(uint8(l.Protocol))
 	return Service{
 		Frontend:  service.Frontend{Addr: addr, Port: l.Port, Protocol: protocol},
 		Scheduler: l.SchedName, Flags: l.Flags &^ hashed, Timeout: l.Timeout,
@@ -128,16 +128,6 @@ func destinationOf(l *ipvs.Destination) (Destination, bool) {
 		Forwarding:  l.ConnectionFlags & ipvs.ConnectionFlagFwdMask,
 		ActiveConns: uint32(l.ActiveConnections), InactiveConns: uint32(l.InactiveConnections),
 	}, ok
-}
-
-// ProtocolOf is the reverse of service.Protocol.Number.
-func ProtocolOf(number uint16) (service.Protocol, bool) {
-	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
-		if uint16(p.Number()) == number {
-			return p, true
-		}
-	}
-	return 0, false
 }
 
 // familyOf returns AF_INET or AF_INET6, and AF_UNSPEC, which the kernel rejects, for an

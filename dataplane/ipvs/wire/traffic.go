@@ -101,7 +101,7 @@ func parseFrontend(attrs []byte) (f service.Frontend, ok bool) {
 		case serviceFamily:
 			family = a.HostUint16()
 		case serviceProtocol:
-			f.Protocol, ok = ProtocolOf(a.HostUint16())
+			f.Protocol, ok = service.ProtocolOf(uint8(a.HostUint16()))
 		case serviceAddress:
 			address = a.Data // 16 bytes in either family
 		case servicePort:

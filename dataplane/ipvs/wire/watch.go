@@ -25,7 +25,7 @@ import (
 // for links and addresses lose the order between them, and they parse every link of the host in full.
 func (d *Device) Watch(ctx context.Context, changed func()) error {
 	var listener *netlink.Listener
-	err := d.inside(func() (err error) {
+	err := d.inside.Do(func() (err error) {
 		listener, err = netlink.Listen(unix.NETLINK_ROUTE, nil,
 			unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 		return err

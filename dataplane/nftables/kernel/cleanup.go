@@ -35,9 +35,9 @@ func Exists(ctx context.Context, family service.Family) (bool, error) {
 }
 
 // Cleanup removes a family's table, Sluice's or kube-proxy's, and reports whether there was one. It also
-// removes the table of a killed probe. The function inside is as in WriterConfig.
-func Cleanup(family service.Family, inside func(func() error) error) (removed bool, err error) {
-	err = commanding(inside, func(socket Socket) error {
+// removes the table of a killed probe.
+func Cleanup(family service.Family) (removed bool, err error) {
+	err = commanding(func(socket Socket) error {
 		d := &rules.Headers[family]
 		removed, err = retireTable(socket, d)
 		_, probeErr := deleteTable(socket, d, probeTable)
@@ -54,7 +54,7 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 // elements of maps are gone (see stepFlushChain). Packets would not find their frontend any more, but
 // still match the ClusterIP range, and be rejected although another backend already serves them.
 func retireTable(socket Socket, d *rules.Header) (bool, error) {
-	e := newEmitter(d)
+	e := newEmitter(d, render.TableName)
 	e.begin(unix.NFT_MSG_DELRULE, 0)
 	if found, err := found(socket.Commit(e.t)); !found || err != nil {
 		return found, err
@@ -64,8 +64,7 @@ func retireTable(socket Socket, d *rules.Header) (bool, error) {
 
 // deleteTable deletes a table and reports whether there was one.
 func deleteTable(socket Socket, d *rules.Header, name string) (bool, error) {
-	e := newEmitter(d)
-	e.table = name
+	e := newEmitter(d, name)
 	e.deleteTable()
 	return found(socket.Commit(e.t))
 }

@@ -31,9 +31,9 @@ type emitter struct {
 // elementsMax limits a message of elements. An attribute can have at most 64 KiB.
 const elementsMax = 48 << 10
 
-func newEmitter(d *rules.Header) *emitter {
+func newEmitter(d *rules.Header, table string) *emitter {
 	return &emitter{
-		t: wire.NewTransaction(d.Protocol), table: render.TableName,
+		t: wire.NewTransaction(d.Protocol), table: table,
 		echo: func(uint16, string) bool { return false },
 	}
 }
@@ -57,6 +57,16 @@ func (e *emitter) finish() {
 		e.t.Unnest(e.list)
 		e.container = ""
 	}
+}
+
+// commit carries out the transaction. It returns the first rejection.
+func (e *emitter) commit(socket Socket) error {
+	e.finish()
+	rejections, err := socket.Commit(e.t)
+	if err == nil && len(rejections) > 0 {
+		err = rejections[0]
+	}
+	return err
 }
 
 func (e *emitter) addTable(body string) {
@@ -153,7 +163,7 @@ func (p *plan) transaction(part []operation, c *counting) *wire.Transaction {
 	for _, o := range part {
 		size += cost(&p.changes[o.number])
 	}
-	e := newEmitter(p.d)
+	e := newEmitter(p.d, render.TableName)
 	e.echo = c.echo
 	if p.encoded != nil {
 		e.t = p.encoded

@@ -38,7 +38,7 @@ const guardPart = 2000
 // concurrently.
 type Guard struct {
 	d      *rules.Header
-	inside func(func() error) error
+	inside netlink.Inside
 	socket Socket
 	// intact is set while the table is known to have Sluice's chain and sets.
 	intact bool
@@ -46,15 +46,12 @@ type Guard struct {
 
 // NewGuard opens a guard, and changes nothing. It returns a *MissingError if the kernel lacks a feature
 // that the guard needs. The function inside is as in WriterConfig.
-func NewGuard(family service.Family, inside func(func() error) error) (*Guard, error) {
-	if inside == nil {
-		inside = here
-	}
+func NewGuard(family service.Family, inside netlink.Inside) (*Guard, error) {
 	g := &Guard{d: &rules.Headers[family], inside: inside}
 	lacks := func(err error) error {
 		return &MissingError{Family: family, Feature: "a table that guards ports of the host", Need: "CONFIG_NF_TABLES, CONFIG_NFT_REJECT", Err: err}
 	}
-	err := inside(func() error {
+	err := inside.Do(func() error {
 		socket, err := wire.Open()
 		if err == nil {
 			g.socket = socket
@@ -67,7 +64,7 @@ func NewGuard(family service.Family, inside func(func() error) error) (*Guard, e
 	case err != nil:
 		return nil, err
 	}
-	if err = g.try(); isBusy(err) || errors.Is(err, unix.EPERM) {
+	if err = g.try(); netlink.Busy(err) || errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("probe the kernel: %w", err)
 	} else if err != nil {
 		err = lacks(err)
@@ -92,7 +89,7 @@ func (g *Guard) try() error {
 	c.Base = nil
 	e.addWhole(c)
 	e.deleteTable()
-	return p.commit(e)
+	return e.commit(p.socket)
 }
 
 // addressesLast sorts addresses behind frontends and health check ports.
@@ -135,8 +132,7 @@ func (g *Guard) Remove(elements []service.Frontend) error {
 
 // change sends one transaction with a message of each kind for each element.
 func (g *Guard) change(elements []service.Frontend, kinds ...uint16) error {
-	e := newEmitter(g.d)
-	e.table = guardTable
+	e := newEmitter(g.d, guardTable)
 	if !g.intact {
 		g.build(e)
 	}
@@ -145,9 +141,9 @@ func (g *Guard) change(elements []service.Frontend, kinds ...uint16) error {
 			e.element(kind, render.GuardElement(f), "", 0)
 		}
 	}
-	if err := g.commit(e); err != nil {
+	if err := e.commit(g.socket); err != nil {
 		g.intact = false
-		return err
+		return fmt.Errorf("change the %s table %s: %w", g.d.Family, guardTable, err)
 	}
 	g.intact = true
 	return nil
@@ -164,18 +160,6 @@ func (g *Guard) build(e *emitter) {
 	e.addChain(c.Name, body)
 	e.flushChain(c.Name)
 	e.addRules(c.Name, body)
-}
-
-func (g *Guard) commit(e *emitter) error {
-	e.finish()
-	rejections, err := g.socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
-	if err != nil {
-		return fmt.Errorf("change the %s table %s: %w", g.d.Family, guardTable, err)
-	}
-	return nil
 }
 
 // Read returns all elements; none if the table is missing or does not have Sluice's rules.
@@ -219,7 +203,7 @@ func (g *Guard) Read(ctx context.Context) (found []service.Frontend, err error) 
 // Watch calls changed when another program changed the table, until the context ends.
 func (g *Guard) Watch(ctx context.Context, changed func()) error {
 	var listener *netlink.TableListener
-	err := g.inside(func() (err error) {
+	err := g.inside.Do(func() (err error) {
 		listener, err = netlink.ListenTables(g.d.Protocol, g.socket.Port())
 		return err
 	})
@@ -235,10 +219,9 @@ func (g *Guard) Watch(ctx context.Context, changed func()) error {
 }
 
 // RemoveGuard removes the guard's table of a family, and reports whether there was one. With dry it removes nothing.
-// The function inside is as in WriterConfig.
-func RemoveGuard(ctx context.Context, family service.Family, dry bool, inside func(func() error) error) (there bool, err error) {
+func RemoveGuard(ctx context.Context, family service.Family, dry bool) (there bool, err error) {
 	d := &rules.Headers[family]
-	err = commanding(inside, func(socket Socket) (err error) {
+	err = commanding(func(socket Socket) (err error) {
 		if !dry {
 			there, err = deleteTable(socket, d, guardTable)
 			return err

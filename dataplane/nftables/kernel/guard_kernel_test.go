@@ -104,12 +104,12 @@ func TestKernelGuard_ReadsWhatItWrote(t *testing.T) {
 		w.check(successor.Remove(all[1:]))
 		w.expect(w.guard, all[0])
 		for _, dry := range []bool{true, false} {
-			there, err := kernel.RemoveGuard(w.Context(), w.family, dry, w.node.Do)
+			there, err := in(w.node, func() (bool, error) { return kernel.RemoveGuard(w.Context(), w.family, dry) })
 			if !there || err != nil {
 				w.Errorf("dry %t: there is a table: %t, %v", dry, there, err)
 			}
 		}
-		there, err := kernel.RemoveGuard(w.Context(), w.family, true, w.node.Do)
+		there, err := in(w.node, func() (bool, error) { return kernel.RemoveGuard(w.Context(), w.family, true) })
 		if left := w.nft("list", "ruleset"); there || err != nil || left != "" {
 			w.Errorf("left: %t, %v\n%s", there, err, left)
 		}

@@ -71,53 +71,43 @@ type Offload struct {
 }
 
 // CheckOffload returns a *NoOffloadError if the kernel cannot offload. It changes nothing: one transaction adds
-// and removes a table. The function inside is as in WriterConfig.
-func CheckOffload(inside func(func() error) error) error {
-	if inside == nil {
-		inside = here
+// and removes a table.
+func CheckOffload() error {
+	socket, err := wire.Open()
+	if err != nil {
+		return err
 	}
-	return inside(func() error {
-		o := &Offload{}
-		if err := o.open(); err != nil {
-			return err
-		}
-		e := o.emitter(probeTable)
-		o.build(e)
-		e.deleteTable()
-		err := o.commit(e)
-		if err == nil {
-			_, err = os.Stat(offloadTimeout)
-		}
-		if err != nil && !isBusy(err) && !errors.Is(err, unix.EPERM) {
-			err = &NoOffloadError{err}
-		}
-		return errors.Join(err, o.socket.Close())
-	})
+	e := newEmitter(&offloadHeader, probeTable)
+	buildOffload(e)
+	e.deleteTable()
+	if err = e.commit(socket); err == nil {
+		_, err = os.Stat(offloadTimeout)
+	}
+	if err != nil && !netlink.Busy(err) && !errors.Is(err, unix.EPERM) {
+		err = &NoOffloadError{err}
+	}
+	return errors.Join(err, socket.Close())
 }
 
 // NewOffload adds the table, with a flowtable that has no device. It fails while another process owns the table.
-// The function inside is as in WriterConfig.
-func NewOffload(inside func(func() error) error) (*Offload, error) {
-	if inside == nil {
-		inside = here
-	}
-	o := &Offload{hooked: map[Device]bool{}}
-	if err := inside(o.open); err != nil {
+func NewOffload() (*Offload, error) {
+	socket, err := wire.Open()
+	if err != nil {
 		return nil, err
 	}
-	e := o.emitter(offloadTable)
-	o.build(e)
-	if err := o.commit(e); err != nil {
-		return nil, errors.Join(fmt.Errorf("add the table %s: %w", offloadTable, err), o.socket.Close())
+	e := newEmitter(&offloadHeader, offloadTable)
+	buildOffload(e)
+	if err := e.commit(socket); err != nil {
+		return nil, errors.Join(fmt.Errorf("add the table %s: %w", offloadTable, err), socket.Close())
 	}
-	return o, nil
+	return &Offload{socket: socket, hooked: map[Device]bool{}}, nil
 }
 
 // Close removes the table. The packets of its connections then pass netfilter and routing again.
 func (o *Offload) Close() error {
-	e := o.emitter(offloadTable)
+	e := newEmitter(&offloadHeader, offloadTable)
 	e.deleteTable()
-	return errors.Join(o.commit(e), o.socket.Close())
+	return errors.Join(e.commit(o.socket), o.socket.Close())
 }
 
 // Devices returns the number of devices in the flowtable.
@@ -165,13 +155,13 @@ func (o *Offload) change(kind uint16, devices []Device, done func(d Device, ther
 
 // send adds or removes devices in one transaction.
 func (o *Offload) send(kind uint16, devices []Device) error {
-	e := o.emitter(offloadTable)
+	e := newEmitter(&offloadHeader, offloadTable)
 	flowtable(e, kind, devices)
-	return o.commit(e)
+	return e.commit(o.socket)
 }
 
-// build adds the table with everything but devices.
-func (o *Offload) build(e *emitter) {
+// buildOffload adds the table with everything but devices.
+func buildOffload(e *emitter) {
 	e.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, tableOwner)))
 	flowtable(e, unix.NFT_MSG_NEWFLOWTABLE, nil)
 	e.addWhole(render.OffloadChain())
@@ -200,24 +190,4 @@ func flowtable(e *emitter, kind uint16, devices []Device) {
 		// If conntrack counts packets, it then also counts those of offloaded connections.
 		e.t.Uint32(flowtableFlags, flowtableCounter)
 	}
-}
-
-func (o *Offload) open() (err error) {
-	o.socket, err = wire.Open()
-	return err
-}
-
-func (o *Offload) emitter(table string) *emitter {
-	e := newEmitter(&offloadHeader)
-	e.table = table
-	return e
-}
-
-func (o *Offload) commit(e *emitter) error {
-	e.finish()
-	rejections, err := o.socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
-	return err
 }

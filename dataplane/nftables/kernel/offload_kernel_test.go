@@ -22,11 +22,11 @@ import (
 func newOffload(t *testing.T) (*world, *kernel.Offload) {
 	t.Helper()
 	w := newWorld(t, service.IPv4, kernel.WriterConfig{})
-	err := kernel.CheckOffload(w.node.Do)
+	err := w.node.Do(kernel.CheckOffload)
 	if left := w.nft("", "list", "ruleset"); left != "" {
 		t.Errorf("the check leaves\n%s", left)
 	}
-	made, makeErr := kernel.NewOffload(w.node.Do)
+	made, makeErr := in(w.node, kernel.NewOffload)
 	if err == nil && makeErr == nil {
 		t.Cleanup(func() { _ = made.Close() })
 		return w, made
@@ -152,7 +152,7 @@ func TestOffload_BelongsToItsProcess(t *testing.T) {
 	if tables := w.nft("", "list", "tables"); !strings.Contains(tables, "sluice-offload") {
 		t.Errorf("flush ruleset leaves only %q", tables)
 	}
-	if _, err := kernel.NewOffload(w.node.Do); !errors.Is(err, unix.EPERM) {
+	if _, err := in(w.node, kernel.NewOffload); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a second owner: %v, want EPERM", err)
 	}
 	if err := o.Close(); err != nil {
@@ -161,7 +161,7 @@ func TestOffload_BelongsToItsProcess(t *testing.T) {
 	if left := w.nft("", "list", "ruleset"); left != "" {
 		t.Errorf("left is\n%s", left)
 	}
-	next, err := kernel.NewOffload(w.node.Do)
+	next, err := in(w.node, kernel.NewOffload)
 	if err != nil {
 		t.Fatal(err)
 	}

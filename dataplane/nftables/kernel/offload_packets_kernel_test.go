@@ -107,7 +107,7 @@ func TestOffload_ConnectionsGoOn(t *testing.T) {
 	}
 	for _, family := range service.Families {
 		n := newOffloadNet(t, family)
-		o, err := kernel.NewOffload(n.node.Do)
+		o, err := in(n.node, kernel.NewOffload)
 		check(t, err)
 		check(t, o.Follow(n.devices()))
 		s := n.connect()
@@ -142,7 +142,7 @@ func TestOffload_ConnectionsGoOn(t *testing.T) {
 		n.talk(s)
 		testenv.Eventually(t, "the connection is not offloaded without a flowtable", func() bool { return n.offloaded(service.TCP) == 0 })
 		n.talk(s)
-		o, err = kernel.NewOffload(n.node.Do)
+		o, err = in(n.node, kernel.NewOffload)
 		check(t, err)
 		check(t, o.Follow(n.devices()))
 		n.talk(s)

@@ -19,10 +19,10 @@ import (
 // Connections that are open while rules are added or removed therefore do not change.
 const preserveTable = "sluice-hold"
 
-// PreserveConnections adds a table to a family that keeps open connections as they are. The function
-// inside is as in WriterConfig. Without nf_tables in the kernel, it does nothing.
-func PreserveConnections(family service.Family, inside func(func() error) error) error {
-	err := commanding(inside, func(socket Socket) error { return preserve(socket, &rules.Headers[family]) })
+// PreserveConnections adds a table to a family that keeps open connections as they are. Without nf_tables in the
+// kernel, it does nothing.
+func PreserveConnections(family service.Family) error {
+	err := commanding(func(socket Socket) error { return preserve(socket, &rules.Headers[family]) })
 	if err != nil {
 		return fmt.Errorf("keep open connections of %s: %w", family, err)
 	}
@@ -31,8 +31,8 @@ func PreserveConnections(family service.Family, inside func(func() error) error)
 
 // StopPreserving removes the table of PreserveConnections, and reports whether there was one. The
 // kernel forgets translated connections, unless the rules of another program need them.
-func StopPreserving(family service.Family, inside func(func() error) error) (removed bool, err error) {
-	err = commanding(inside, func(socket Socket) (err error) {
+func StopPreserving(family service.Family) (removed bool, err error) {
+	err = commanding(func(socket Socket) (err error) {
 		removed, err = deleteTable(socket, &rules.Headers[family], preserveTable)
 		return err
 	})
@@ -43,19 +43,14 @@ func StopPreserving(family service.Family, inside func(func() error) error) (rem
 }
 
 func preserve(socket Socket, d *rules.Header) error {
-	e := newEmitter(d)
-	e.table = preserveTable
+	e := newEmitter(d, preserveTable)
 	e.addTable("")
 	e.deleteTable() // an old one, if any; the kernel registers new hooks before it removes old ones
 	e.addTable("")
 	for _, c := range render.PreserveChains(d.Family) {
 		e.addWhole(c)
 	}
-	e.finish()
-	rejections, err := socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
+	err := e.commit(socket)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil // the family has no nf_tables
 	}
@@ -63,18 +58,13 @@ func preserve(socket Socket, d *rules.Header) error {
 }
 
 // commanding calls command with a socket. It does nothing if the kernel has no nf_tables.
-func commanding(inside func(func() error) error, command func(Socket) error) error {
-	if inside == nil {
-		inside = here
+func commanding(command func(Socket) error) error {
+	socket, err := wire.Open()
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil
 	}
-	return inside(func() error {
-		socket, err := wire.Open()
-		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return errors.Join(command(socket), socket.Close())
-	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(command(socket), socket.Close())
 }

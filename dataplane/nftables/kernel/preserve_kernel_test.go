@@ -27,11 +27,11 @@ func TestPreserveConnections_DecidesNothing(t *testing.T) {
 	}
 	for _, family := range service.Families {
 		for range 2 {
-			if err := kernel.PreserveConnections(family, node.Do); err != nil {
+			if err := node.Do(func() error { return kernel.PreserveConnections(family) }); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if removed, err := kernel.Cleanup(family, node.Do); removed || err != nil {
+		if removed, err := in(node, func() (bool, error) { return kernel.Cleanup(family) }); removed || err != nil {
 			t.Errorf("Cleanup: %t, %v", removed, err)
 		}
 		table := list()
@@ -43,13 +43,13 @@ func TestPreserveConnections_DecidesNothing(t *testing.T) {
 				t.Errorf("the table has %s:\n%s", word, table)
 			}
 		}
-		if removed, err := kernel.StopPreserving(family, node.Do); !removed || err != nil {
+		if removed, err := in(node, func() (bool, error) { return kernel.StopPreserving(family) }); !removed || err != nil {
 			t.Errorf("StopPreserving: %t, %v", removed, err)
 		}
 		if left := list(); left != "" {
 			t.Errorf("left\n%s", left)
 		}
-		if removed, err := kernel.StopPreserving(family, node.Do); removed || err != nil {
+		if removed, err := in(node, func() (bool, error) { return kernel.StopPreserving(family) }); removed || err != nil {
 			t.Errorf("StopPreserving again: %t, %v", removed, err)
 		}
 	}

@@ -23,7 +23,7 @@ const probeTable = "sluice-probe"
 // Probe tests whether the kernel has all features that a family's rules need. The function inside is as
 // in WriterConfig. Probe blocks for milliseconds. It returns a *MissingError for each missing
 // feature, joined.
-func Probe(family service.Family, inside func(func() error) error) error {
+func Probe(family service.Family, inside netlink.Inside) error {
 	return probing(family, inside, (*prober).probe)
 }
 
@@ -38,12 +38,9 @@ func CheckHashing(family service.Family) error {
 	return probing(family, nil, func(p *prober) error { return p.each(render.Hashing(family)) })
 }
 
-func probing(family service.Family, inside func(func() error) error, probe func(*prober) error) error {
-	if inside == nil {
-		inside = here
-	}
+func probing(family service.Family, inside netlink.Inside, probe func(*prober) error) error {
 	var socket *wire.Socket
-	if err := inside(func() error {
+	if err := inside.Do(func() error {
 		var err error
 		socket, err = wire.Open()
 		return err
@@ -76,7 +73,7 @@ func (p *prober) each(features []render.Feature) error {
 	var missing []error
 	for i, f := range features {
 		err := p.try(f)
-		if isBusy(err) || errors.Is(err, unix.EPERM) {
+		if netlink.Busy(err) || errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("probe the kernel: %w", err)
 		}
 		if err != nil {
@@ -99,35 +96,24 @@ func (p *prober) try(f render.Feature) error {
 		e.addWhole(f.Chain)
 	}
 	e.deleteTable()
-	return p.commit(e)
+	return e.commit(p.socket)
 }
 
 // emitter begins a transaction that adds the table.
 func (p *prober) emitter() *emitter {
-	e := newEmitter(p.d)
-	e.table = probeTable
+	e := newEmitter(p.d, probeTable)
 	e.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0)))
 	return e
-}
-
-func (p *prober) commit(e *emitter) error {
-	e.finish()
-	rejections, err := p.socket.Commit(e.t)
-	if err == nil && len(rejections) > 0 {
-		err = rejections[0]
-	}
-	return err
 }
 
 // rejectEarly tries to reject before routing. It removes the table in a second transaction, because the
 // kernel validates only what a transaction leaves. The table is dormant: no packet passes it.
 func (p *prober) rejectEarly() error {
-	make := newEmitter(p.d)
-	make.table = probeTable
+	make := newEmitter(p.d, probeTable)
 	make.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)))
 	make.addWhole(render.EarlyReject(p.d.Family))
-	err := p.commit(make)
-	if isBusy(err) || errors.Is(err, unix.EPERM) {
+	err := make.commit(p.socket)
+	if netlink.Busy(err) || errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("probe the kernel: %w", err)
 	}
 	if err != nil {

@@ -38,12 +38,12 @@ func TestProbe_ThisKernelHasAllFeatures(t *testing.T) {
 func TestCleanup_RemovesTableOnly(t *testing.T) {
 	for _, family := range service.Families {
 		w := newWorld(t, family, kernel.WriterConfig{})
-		if removed, err := kernel.Cleanup(family, w.node.Do); removed || err != nil {
+		if removed, err := in(w.node, func() (bool, error) { return kernel.Cleanup(family) }); removed || err != nil {
 			t.Errorf("%s: nothing to remove: got %t, %v", family, removed, err)
 		}
 		w.nft("add table inet other; add chain inet other c", "-f", "-")
 		w.commit()
-		if removed, err := kernel.Cleanup(family, w.node.Do); !removed || err != nil {
+		if removed, err := in(w.node, func() (bool, error) { return kernel.Cleanup(family) }); !removed || err != nil {
 			t.Errorf("%s: got %t, %v", family, removed, err)
 		}
 		if left := w.nft("", "list", "tables"); left != "table inet other\n" {
@@ -86,7 +86,7 @@ func TestProbe_LeftoverOfKilledProbe(t *testing.T) {
 			t.Errorf("%s: after a probe the tables are\n%s", family, tables)
 		}
 		leave()
-		if removed, err := kernel.Cleanup(family, w.node.Do); removed || err != nil {
+		if removed, err := in(w.node, func() (bool, error) { return kernel.Cleanup(family) }); removed || err != nil {
 			t.Errorf("%s: got %t, %v; there was no table of a proxy", family, removed, err)
 		}
 		if tables := w.nft("", "list", "tables"); tables != "" {

@@ -71,7 +71,7 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 		a.accountRejected(ctx, changes, rejected)
 	case errors.As(failure, &notTaken):
 		a.receipt.Outcome = dataplane.Unknown
-		if a.receipt.Certain = a.certain(ctx, changes); a.receipt.Certain != nil && isBusy(failure) {
+		if a.receipt.Certain = a.certain(ctx, changes); a.receipt.Certain != nil && netlink.Busy(failure) {
 			a.receipt.Outcome = dataplane.Busy // otherwise an audit comes first
 		}
 	case errors.As(failure, &unfinished):
@@ -88,7 +88,7 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	switch {
 	case a.plan == nil:
-		return untouched(changes)
+		return dataplane.Untouched(changes)
 	case a.landed > 0 && !a.undisturbed(ctx):
 		return nil
 	default:
@@ -126,7 +126,7 @@ func (a *attempt) accountRejected(ctx context.Context, changes []dataplane.Chang
 		// Another process changed the table. An audit must read all of it, and no
 		// Service is suspect.
 		a.receipt.Outcome = dataplane.Unknown
-	case isBusy(unexplained[0]):
+	case netlink.Busy(unexplained[0]):
 		a.receipt.Outcome = dataplane.Busy
 	case errors.Is(unexplained[0], unix.EOPNOTSUPP):
 		a.receipt.Outcome = dataplane.Unsupported

@@ -143,7 +143,7 @@ func (w *Writer) others(ctx context.Context) (others uint32, err error) {
 
 // aside queries the kernel over a separate socket: Write and Read may be using the other one.
 func (w *Writer) aside(ask func(*reader) error) error {
-	return w.config.Inside(func() error {
+	return w.config.Inside.Do(func() error {
 		socket, err := w.config.Open()
 		if err != nil {
 			return fmt.Errorf("open a second socket: %w", err)
@@ -167,7 +167,7 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.ForeignPro
 	}
 	before, cold := w.awaitStart(ctx)
 	var listener *netlink.TableListener
-	err = w.config.Inside(func() error {
+	err = w.config.Inside.Do(func() error {
 		var err error
 		listener, err = netlink.ListenTables(w.d.Protocol, socket.Port())
 		return err

@@ -34,6 +34,15 @@ type world struct {
 	sequence uint64
 }
 
+// in calls f in a network namespace.
+func in[T any](node *netns.Namespace, f func() (T, error)) (result T, err error) {
+	err = node.Do(func() (err error) {
+		result, err = f()
+		return err
+	})
+	return result, err
+}
+
 func newWorld(t testing.TB, family service.Family, config kernel.WriterConfig) *world {
 	t.Helper()
 	return newWorldOn(t, netnstest.New(t, "node"), family, config)

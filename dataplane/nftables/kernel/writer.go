@@ -68,18 +68,14 @@ type WriterConfig struct {
 	// Progress is called after each transaction of a batch that needs several, with the
 	// numbers of landed changes and of all changes.
 	Progress func(landed, all int)
-	// Inside runs a function on a thread in the network namespace to work in. Default: the
-	// process's own namespace.
-	Inside func(func() error) error
+	// Inside is the network namespace to work in.
+	Inside netlink.Inside
 	// Open opens the socket, on a thread in that namespace. Default: wire.Open. Tests of
 	// failures replace it.
 	Open func() (Socket, error)
 }
 
 const transactionBytesDefault = 4 << 20
-
-// here runs a function in the process's own network namespace.
-func here(f func() error) error { return f() }
 
 // Contract returns the functions that the core calls.
 func (w *Writer) Contract() dataplane.Writer {
@@ -103,9 +99,6 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	}
 	if config.Tally == nil {
 		config.Tally = NewTally()
-	}
-	if config.Inside == nil {
-		config.Inside = here
 	}
 	if config.Open == nil {
 		config.Open = func() (Socket, error) { return wire.Open() }
@@ -132,7 +125,7 @@ func (w *Writer) open() (Socket, error) {
 	if w.socket != nil {
 		return w.socket, nil
 	}
-	err := w.config.Inside(func() error {
+	err := w.config.Inside.Do(func() error {
 		socket, err := w.config.Open()
 		if err == nil {
 			w.socket = socket
@@ -149,7 +142,7 @@ func (w *Writer) reader(socket Socket) *reader {
 		Listen() (*netlink.TableListener, error)
 	}); ok {
 		r.listen = func() (listener *netlink.TableListener, err error) {
-			err = w.config.Inside(func() error {
+			err = w.config.Inside.Do(func() error {
 				listener, err = real.Listen()
 				return err
 			})
@@ -164,11 +157,11 @@ func (w *Writer) reader(socket Socket) *reader {
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	defer w.start.end()
 	if ctx.Err() != nil {
-		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: untouched(batch.Changes), Err: context.Cause(ctx)}
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: dataplane.Untouched(batch.Changes), Err: context.Cause(ctx)}
 	}
 	socket, err := w.open()
 	if err != nil {
-		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: untouched(batch.Changes), Err: err}
+		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: dataplane.Untouched(batch.Changes), Err: err}
 	}
 	a := &attempt{w: w, socket: socket, reader: w.reader(socket)}
 	changes, err := a.makeSure(ctx, batch.Changes)
@@ -180,17 +173,6 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 		a.account(ctx, changes, err)
 	}
 	return a.receipt
-}
-
-// untouched returns the objects of a batch that did not begin, without those of unsure state.
-func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
-	certain := make(map[dataplane.ID]*dataplane.Object)
-	for i := range changes {
-		if c := &changes[i]; !c.Unsure {
-			certain[c.ID] = c.Before
-		}
-	}
-	return certain
 }
 
 // attempt is one Write.
@@ -330,14 +312,4 @@ func tooLarge(p *plan, part []operation) *wire.Rejection {
 		}
 	}
 	return r
-}
-
-// isBusy reports whether the same transaction may work later.
-func isBusy(err error) bool {
-	for _, errno := range []error{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
 }

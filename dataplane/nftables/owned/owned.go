@@ -69,6 +69,11 @@ func (t *Table) AddChain(tx *wire.Transaction, c rules.Chain) {
 	}
 }
 
+// Equal matches packets whose value is equal. load loads it into the first register.
+func Equal(load rules.Expr, value ...byte) []rules.Expr {
+	return []rules.Expr{load, &rules.Compare{From: rules.Register(0), Op: unix.NFT_CMP_EQ, Value: string(value)}}
+}
+
 // Commit carries a transaction out. It returns the first rejection.
 func (t *Table) Commit(tx *wire.Transaction) error {
 	rejections, err := t.socket.Commit(tx)

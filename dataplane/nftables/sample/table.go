@@ -63,17 +63,13 @@ func addSet(t *owned.Table, tx *wire.Transaction, name string, id, kind uint32, 
 // their connection is confirmed, because its first packet passed all rules.
 func begins() []rules.Expr {
 	const newBit = 1 << 3 // NF_CT_STATE_BIT(IP_CT_NEW)
-	exprs := equal(&rules.Conn{To: rules.Register(0), Key: unix.NFT_CT_STATE}, host(newBit))
+	exprs := owned.Equal(&rules.Conn{To: rules.Register(0), Key: unix.NFT_CT_STATE}, host(newBit)...)
 	return append(exprs, &rules.Conn{To: rules.Register(0), Key: unix.NFT_CT_STATUS},
 		&rules.Bitwise{To: rules.Register(0), From: rules.Register(0), Mask: string(host(rules.StatusConfirmed)), Flip: string(host(0))},
 		&rules.Compare{From: rules.Register(0), Op: unix.NFT_CMP_EQ, Value: string(host(0))})
 }
 
 func host(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
-
-func equal(load rules.Expr, value []byte) []rules.Expr {
-	return []rules.Expr{load, &rules.Compare{From: rules.Register(0), Op: unix.NFT_CMP_EQ, Value: string(value)}}
-}
 
 // protocolAndPort loads the protocol and the port, starting at a word of the registers.
 func protocolAndPort(word int) []rules.Expr {
@@ -91,7 +87,7 @@ func toFrontend(h *rules.Header) []rules.Expr {
 
 func toNodePort() []rules.Expr {
 	exprs := append(append(begins(), protocolAndPort(0)...), &rules.Member{Set: setNodePorts, From: rules.Register(0)})
-	return append(exprs, equal(&rules.Fib{To: rules.Register(0), Result: unix.NFT_FIB_RESULT_ADDRTYPE, Flags: unix.NFTA_FIB_F_DADDR}, host(unix.RTN_LOCAL))...)
+	return append(exprs, owned.Equal(&rules.Fib{To: rules.Register(0), Result: unix.NFT_FIB_RESULT_ADDRTYPE, Flags: unix.NFTA_FIB_F_DADDR}, host(unix.RTN_LOCAL)...)...)
 }
 
 // log sends the packet to the group, within the limit. No rule of the proxy has these expressions, so package rules

@@ -94,13 +94,13 @@ func (t *table) original(flow Flow) []rules.Expr {
 	load := func(base uint32, offset, size int) rules.Expr {
 		return &rules.Load{To: unix.NFT_REG_1, Base: base, Offset: uint32(offset), Size: uint32(size)}
 	}
-	exprs := equal(&rules.Meta{To: unix.NFT_REG_1, Key: unix.NFT_META_L4PROTO}, flow.Protocol.Number())
-	exprs = append(exprs, equal(load(unix.NFT_PAYLOAD_NETWORK_HEADER, h.Saddr, h.AddrBytes), flow.From.Addr().AsSlice()...)...)
-	exprs = append(exprs, equal(load(unix.NFT_PAYLOAD_NETWORK_HEADER, h.Daddr, h.AddrBytes), flow.To.Addr().AsSlice()...)...)
+	exprs := owned.Equal(&rules.Meta{To: unix.NFT_REG_1, Key: unix.NFT_META_L4PROTO}, flow.Protocol.Number())
+	exprs = append(exprs, owned.Equal(load(unix.NFT_PAYLOAD_NETWORK_HEADER, h.Saddr, h.AddrBytes), flow.From.Addr().AsSlice()...)...)
+	exprs = append(exprs, owned.Equal(load(unix.NFT_PAYLOAD_NETWORK_HEADER, h.Daddr, h.AddrBytes), flow.To.Addr().AsSlice()...)...)
 	if flow.From.Port() != 0 {
-		exprs = append(exprs, equal(load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2), port(flow.From)...)...)
+		exprs = append(exprs, owned.Equal(load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2), port(flow.From)...)...)
 	}
-	return append(exprs, equal(load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), port(flow.To)...)...)
+	return append(exprs, owned.Equal(load(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), port(flow.To)...)...)
 }
 
 // reply matches packets from the server to the client, in connections that the client began. They include ICMP
@@ -108,24 +108,20 @@ func (t *table) original(flow Flow) []rules.Expr {
 func (t *table) reply(flow Flow) []rules.Expr {
 	daddr := t.header().OriginalDaddr
 	original := func(key uint32) rules.Expr { return &rules.ConnOriginal{To: unix.NFT_REG_1, Key: key} }
-	exprs := equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_DIRECTION}, 1) // IP_CT_DIR_REPLY
-	exprs = append(exprs, equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_PROTOCOL}, flow.Protocol.Number())...)
-	exprs = append(exprs, equal(original(daddr-1), flow.From.Addr().AsSlice()...)...) // NFT_CT_SRC_IP, NFT_CT_SRC_IP6
-	exprs = append(exprs, equal(original(daddr), flow.To.Addr().AsSlice()...)...)
+	exprs := owned.Equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_DIRECTION}, 1) // IP_CT_DIR_REPLY
+	exprs = append(exprs, owned.Equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_PROTOCOL}, flow.Protocol.Number())...)
+	exprs = append(exprs, owned.Equal(original(daddr-1), flow.From.Addr().AsSlice()...)...) // NFT_CT_SRC_IP, NFT_CT_SRC_IP6
+	exprs = append(exprs, owned.Equal(original(daddr), flow.To.Addr().AsSlice()...)...)
 	if flow.From.Port() != 0 {
-		exprs = append(exprs, equal(original(unix.NFT_CT_PROTO_SRC), port(flow.From)...)...)
+		exprs = append(exprs, owned.Equal(original(unix.NFT_CT_PROTO_SRC), port(flow.From)...)...)
 	}
-	return append(exprs, equal(original(unix.NFT_CT_PROTO_DST), port(flow.To)...)...)
+	return append(exprs, owned.Equal(original(unix.NFT_CT_PROTO_DST), port(flow.To)...)...)
 }
 
 // newConnection matches packets that begin a connection.
 func newConnection() []rules.Expr {
 	const state = 1 << 3 // NF_CT_STATE_BIT(IP_CT_NEW)
-	return equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_STATE}, binary.NativeEndian.AppendUint32(nil, state)...)
-}
-
-func equal(load rules.Expr, value ...byte) []rules.Expr {
-	return []rules.Expr{load, &rules.Compare{From: unix.NFT_REG_1, Op: unix.NFT_CMP_EQ, Value: string(value)}}
+	return owned.Equal(&rules.Conn{To: unix.NFT_REG_1, Key: unix.NFT_CT_STATE}, binary.NativeEndian.AppendUint32(nil, state)...)
 }
 
 func port(of netip.AddrPort) []byte { return []byte{byte(of.Port() >> 8), byte(of.Port())} }

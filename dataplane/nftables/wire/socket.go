@@ -44,17 +44,12 @@ func Open() (*Socket, error) {
 // network namespace.
 func (s *Socket) Listen() (*netlink.TableListener, error) { return netlink.ListenAllTables() }
 
-type (
-	// Message is a message of nf_tables. Its Kind is NFT_MSG_….
-	Message = netlink.Netfilter
-	// NotTakenError means that the kernel did not take a transaction, so that nothing
-	// has changed.
-	NotTakenError = netlink.NotSentError
-)
+// Message is a message of nf_tables. Its Kind is NFT_MSG_….
+type Message = netlink.Netfilter
 
 // Commit sends a transaction, which the kernel carries out before the call returns. It
 // cannot be interrupted. Rejections mean that nothing has changed; if there are very many,
-// some may be missing. A NotTakenError means that nothing has changed either. After any
+// some may be missing. A netlink.NotSentError means that nothing has changed either. After any
 // other error the outcome is unknown.
 func (s *Socket) Commit(t *Transaction) ([]*Rejection, error) {
 	if t.Messages() == 0 {

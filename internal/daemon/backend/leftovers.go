@@ -185,7 +185,7 @@ func (s *Sweep) table(ctx context.Context, family service.Family) (err error) {
 	if s.Dry {
 		there, err = nftkernel.Exists(ctx, family)
 	} else {
-		there, err = nftkernel.Cleanup(family, nil)
+		there, err = nftkernel.Cleanup(family)
 	}
 	what := ""
 	if there {
@@ -209,7 +209,7 @@ func (s *Sweep) addresses(ctx context.Context, family service.Family) error {
 	guard, what := false, ""
 	local, err := userspace.Cleanup(ctx, family, s.Dry)
 	if err == nil {
-		guard, err = nftkernel.RemoveGuard(ctx, family, s.Dry, nil)
+		guard, err = nftkernel.RemoveGuard(ctx, family, s.Dry)
 	}
 	if local > 0 || guard {
 		what = fmt.Sprintf("%d local addresses, guard: %t", local, guard)
@@ -231,16 +231,16 @@ func PreserveConnections() error { return eachTable(nftkernel.PreserveConnection
 
 // StopPreserving ends the effect of PreserveConnections.
 func StopPreserving() error {
-	return eachTable(func(family service.Family, inside func(func() error) error) error {
-		_, err := nftkernel.StopPreserving(family, inside)
+	return eachTable(func(family service.Family) error {
+		_, err := nftkernel.StopPreserving(family)
 		return err
 	})
 }
 
-func eachTable(change func(service.Family, func(func() error) error) error) error {
+func eachTable(change func(service.Family) error) error {
 	var failed []error
 	for _, family := range service.Families {
-		failed = append(failed, change(family, nil))
+		failed = append(failed, change(family))
 	}
 	return errors.Join(failed...)
 }

@@ -19,12 +19,6 @@ import (
 	"github.com/sluice-proxy/sluice/observe/state"
 )
 
-// Bounds of the pause after a failure of the offload, which doubles each time.
-const (
-	retryMin = time.Second
-	retryMax = 30 * time.Second
-)
-
 // Offload moves established TCP connections to Services into a flowtable over the node's devices, as long as it
 // runs. Nothing depends on it: after any failure, the connections go on through the rules.
 type Offload struct {
@@ -38,7 +32,7 @@ type Offload struct {
 }
 
 // Check returns an error if the kernel cannot offload connections. It changes nothing.
-func Check() error { return nftkernel.CheckOffload(nil) }
+func Check() error { return nftkernel.CheckOffload() }
 
 // State returns the current state.
 func (o *Offload) State() state.Offload {
@@ -60,21 +54,16 @@ func (o *Offload) Run(ctx context.Context) {
 			return
 		}
 	}
-	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
-		began := time.Now()
+	sleep.Retry(ctx, func() {
 		if err := o.follow(ctx); err != nil && ctx.Err() == nil {
 			o.note(0, err)
 		}
-		if time.Since(began) > retryMax {
-			pause = retryMin // this is another failure than the previous one
-		}
-		sleep.For(ctx, pause)
-	}
+	})
 }
 
 // follow makes the devices of the flowtable those of the node, until the context ends or the kernel rejects all.
 func (o *Offload) follow(ctx context.Context) error {
-	table, err := nftkernel.NewOffload(nil)
+	table, err := nftkernel.NewOffload()
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,12 +129,8 @@ func (l *Lock) Try() (*Holder, error) {
 // unknown returns what is known of the holder after a lasting error of ask.
 func unknown(err error) *Holder {
 	// A proxy listens as long as it lives, and accepts connections: after these errors, another process holds the name.
-	for _, lasting := range []error{errGone, errCut, unix.ECONNREFUSED, unix.EAGAIN} {
-		if errors.Is(err, lasting) {
-			return &Holder{ForeignProcess: true}
-		}
-	}
-	return &Holder{}
+	lasting := []error{errGone, errCut, unix.ECONNREFUSED, unix.EAGAIN}
+	return &Holder{ForeignProcess: slices.ContainsFunc(lasting, func(known error) bool { return errors.Is(err, known) })}
 }
 
 // Peek returns the holder without taking the lock; nil if it is free.

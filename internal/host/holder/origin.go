@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// initialPIDs is the PID namespace to which the process IDs in the kernel's announcements belong (PROC_PID_INIT_INO).
-	// In another namespace, these IDs are those of other processes.
-	initialPIDs = "pid:[4026531836]"
+	// InitialPIDs is the PID namespace of the host (PROC_PID_INIT_INO), to which the process IDs in the kernel's
+	// announcements belong. In another namespace, these IDs are those of other processes.
+	InitialPIDs = "pid:[4026531836]"
 	// parentsMax bounds the parents that Origin names.
 	parentsMax = 3
 )
@@ -22,7 +22,7 @@ const (
 // Origin describes where a process comes from: its parents, and its container or unit of systemd. Pid is its ID in the
 // initial PID namespace, and name its name there. Origin returns "" if it cannot be seen, or has ended.
 func Origin(pid int, name string) string {
-	if own, err := os.Readlink("/proc/self/ns/pid"); err != nil || own != initialPIDs {
+	if own, err := os.Readlink("/proc/self/ns/pid"); err != nil || own != InitialPIDs {
 		return ""
 	}
 	group, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // first: the process is about to end

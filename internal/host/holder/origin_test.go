@@ -43,7 +43,7 @@ func TestOrigin(t *testing.T) {
 	}
 	self, _ := stat(os.Getpid())
 	began := fmt.Sprintf("started by %s (process %d)", self, os.Getpid())
-	if own, _ := os.Readlink("/proc/self/ns/pid"); own != initialPIDs {
+	if own, _ := os.Readlink("/proc/self/ns/pid"); own != InitialPIDs {
 		began = "" // the kernel reports numbers of another PID namespace
 	}
 	if got := Origin(cmd.Process.Pid, "cat"); !strings.HasPrefix(got, began) || began == "" && got != "" {

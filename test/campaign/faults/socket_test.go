@@ -7,6 +7,7 @@ import (
 
 	nftkernel "github.com/sluice-proxy/sluice/dataplane/nftables/kernel"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // socket is a connection to nf_tables whose sending can be made to fail.
@@ -48,7 +49,7 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Rejection, error) {
 	s.gate.mu.Unlock()
 	if decide != nil {
 		if err := decide(); err != nil {
-			return nil, &wire.NotTakenError{Err: err}
+			return nil, &netlink.NotSentError{Err: err}
 		}
 	}
 	return s.Socket.Commit(t)
