@@ -33,9 +33,14 @@ func (m *machine) act(now time.Time) time.Time {
 	return m.bisect(now, sooner(again, m.addDue(now)))
 }
 
-// bisect continues the tries of the bisection. It returns when to call act again, no later than the given time.
+// bisect continues the search. It returns when to call act again, no later than the given time.
 func (m *machine) bisect(now, again time.Time) time.Time {
 	switch {
+	case m.tries.proving:
+		if m.write(now, ordinary) {
+			return time.Time{}
+		}
+		return now
 	case m.tries.bisection.idle() && !m.tries.recheck:
 		if m.restored() { // since the bisection ended
 			m.repairDone(now)
@@ -79,7 +84,7 @@ func (m *machine) addDue(now time.Time) time.Time {
 // triesFirst reports whether a try goes before the write that is due. After each ordinary write, one try does: if
 // Services change faster than they are written, a write is always due.
 func (m *machine) triesFirst(now time.Time) bool {
-	if !m.tries.turn || m.pacer.Failures() > 0 {
+	if !m.tries.turn || m.tries.proving || m.pacer.Failures() > 0 {
 		return false
 	}
 	m.addDue(now)
@@ -90,7 +95,7 @@ func (m *machine) triesFirst(now time.Time) bool {
 // event.
 func (m *machine) announce(now time.Time) time.Time {
 	left := m.ledger.Stats()
-	if m.start.synced || !m.start.adopted || left.Pending+left.Dirty > 0 || !m.tries.bisection.idle() {
+	if m.start.synced || !m.start.adopted || left.Pending+left.Dirty > 0 || m.searching() {
 		return time.Time{}
 	}
 	if waits, until := m.gate.awaits(now); waits {

@@ -29,6 +29,8 @@ type bisection struct {
 	// spent counts the tries since the bisection was idle, and missed those in a row that
 	// neither landed nor were rejected.
 	spent, missed int
+	// proof is set if something landed since then.
+	proof bool
 }
 
 // group is a set of keys that are tried together.
@@ -40,8 +42,6 @@ type group struct {
 	first bool
 	// hinted is set if an earlier rejection of this group named keys.
 	hinted bool
-	// restore is set if the group is one culprit whose last applied state is tried, not its newest fragment.
-	restore bool
 	// misses counts the tries that neither landed nor were rejected; unanswered is the receipt of the last one.
 	misses     int
 	unanswered *dataplane.Receipt
@@ -97,11 +97,6 @@ func (b *bisection) alone(key service.Key, misses int) {
 	b.groups = append(b.groups, group{keys: []service.Key{key}, misses: misses})
 }
 
-// restore adds a culprit, whose last applied state is tried next.
-func (b *bisection) restore(key service.Key) {
-	b.groups = append(b.groups, group{keys: []service.Key{key}, restore: true})
-}
-
 // hintsMax is how many named keys are tried alone. A writer that names more may name all that
 // a rejected message contains.
 const hintsMax = 8
@@ -136,10 +131,10 @@ func (b *bisection) next() []service.Key {
 	return nil
 }
 
-// begin resets the count if the bisection is idle.
+// begin resets the counts if the bisection is idle.
 func (b *bisection) begin() {
 	if b.idle() {
-		b.spent, b.missed = 0, 0
+		b.spent, b.missed, b.proof = 0, 0, false
 	}
 }
 
@@ -202,15 +197,6 @@ func (b *bisection) absolve() {
 	if b.current.first = false; len(all.keys) > 0 {
 		b.groups = append(b.groups, all)
 	}
-}
-
-// putBack reports that the try had no result.
-func (b *bisection) putBack() {
-	if b.trying() {
-		b.current.misses++
-		b.groups = append(b.groups, b.current)
-	}
-	b.current = group{}
 }
 
 // partition separates the keys that are named from the others.

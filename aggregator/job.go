@@ -15,14 +15,10 @@ import (
 type purpose uint8
 
 const (
-	// ordinary writes what differs.
+	// ordinary writes what differs, without the suspects of a search.
 	ordinary purpose = iota
-	// control writes what differs without the suspects of job.rejection.
-	control
-	// try writes the newest fragments of the current group of the bisection, restore the last applied state of a
-	// culprit.
+	// try writes the newest fragments of the current group of the bisection.
 	try
-	restore
 	// audit reads the kernel. ahead reads it in advance, for the first audit.
 	audit
 	ahead
@@ -33,8 +29,6 @@ type job struct {
 	purpose purpose
 	// batch is what to write; nil for a read.
 	batch *dataplane.Batch
-	// rejection is what a control write is for; nil for other jobs.
-	rejection *rejection
 	// limit bounds the duration of the job, and shared that of a write while others wait for its end.
 	limit, shared time.Duration
 }

@@ -58,7 +58,7 @@ const (
 func (m *machine) limits(j *job) (shared, alone time.Duration) {
 	usual := m.tries.usual * sizeOf(j.batch) / usualSize
 	least, long, patience := writeMin, writeLong, m.tries.unlanded
-	tries := j.purpose == try || j.purpose == restore
+	tries := j.purpose == try
 	if tries {
 		least, long, patience = tryMin, tryLong, max(patience, m.tries.bisection.current.misses)
 	}
@@ -98,10 +98,10 @@ func (m *machine) begin(now time.Time, j job) {
 		j.shared, j.limit = m.limits(&j)
 	}
 	m.flight, m.out.begin = &flight{job: j, began: now}, &j
-	if j.purpose == try || j.purpose == restore {
+	if j.purpose == try {
 		m.pending.progress = now
 	}
-	m.flight.awaited = j.purpose == control || j.batch != nil && (severalOwners(j.batch) || !m.tries.bisection.last())
+	m.flight.awaited = j.batch != nil && (m.tries.proving || severalOwners(j.batch) || !m.tries.bisection.last())
 }
 
 // flight is the job that the writer carries out.

@@ -45,7 +45,7 @@ type world struct {
 	jitter func() float64
 }
 
-// tries has the bisection and the limits of its tries.
+// tries has the search for culprits and the limits of its tries.
 type tries struct {
 	bisection bisection
 	// next is when the next group may be tried.
@@ -58,6 +58,9 @@ type tries struct {
 	slow     service.Key
 	// turn is set if a try may go before the next ordinary write.
 	turn bool
+	// proving is set until a witness lands. accused is the key that is quarantined then; nil for none.
+	proving bool
+	accused *accused
 	// recheck is set once the bisection has found a new culprit, until an audit is requested.
 	recheck bool
 }

@@ -101,8 +101,6 @@ func stepBisection(t *testing.T, s *bisection, d *datadriven.TestData) (text str
 		s.suspect(all, named)
 	case "alone":
 		s.alone(all[0], 0)
-	case "restore":
-		s.restore(all[0])
 	case "next":
 		text = "try " + keysText(s.next()) + "\n"
 	case "landed":
@@ -114,14 +112,12 @@ func stepBisection(t *testing.T, s *bisection, d *datadriven.TestData) (text str
 		if culprit, found := s.rejected(all, named); found {
 			text = "culprit " + nameOf(culprit) + "\n"
 		}
-	case "put-back":
-		s.putBack()
 	default:
 		d.Fatalf(t, "no such command; see testdata/README.md")
 	}
 	var groups []string
 	for _, g := range s.groups {
-		groups = append(groups, keysText(g.keys)+when(g.hasCulprit, " (has a culprit)")+when(g.restore, " (to restore)"))
+		groups = append(groups, keysText(g.keys)+when(g.hasCulprit, " (has a culprit)"))
 	}
 	return text + fmt.Sprintf("%d tries; left: %s", s.spent, strings.Join(groups, " | "))
 }

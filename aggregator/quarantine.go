@@ -177,11 +177,15 @@ func IsRemembered(q Quarantined) bool {
 	return q.Reason == reasonOf(&dataplane.Receipt{Outcome: dataplane.Unknown, Err: errNotTried})
 }
 
-// quarantineCulprit quarantines a key that failed alone. If the key is frozen, its last applied state is tried next.
-func (m *machine) quarantineCulprit(now time.Time, key service.Key, receipt *dataplane.Receipt) {
-	m.quarantineKey(now, key, receipt)
-	if m.ledger.Frozen(key) {
-		m.tries.bisection.restore(key)
+// quarantineProven quarantines the keys that the writer proved to be culprits: the kernel rejected objects of these
+// keys alone, and takes objects of others.
+func (m *machine) quarantineProven(now time.Time, keys []service.Key, receipt *dataplane.Receipt) {
+	m.hold(now, keys)
+	for _, key := range keys {
+		m.quarantineKey(now, key, receipt)
+	}
+	if m.ledger.Stats().Pending > 0 {
+		m.pacer.Waiting(now) // of the others
 	}
 }
 

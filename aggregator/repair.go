@@ -113,10 +113,10 @@ func (m *machine) beginRepair(now time.Time, done *AuditDone) {
 	}
 }
 
-// repairDone reports that nothing is left to repair. A control write leaves out what its suspects miss, and a bisection
-// removes objects and restores them before it ends, so a repair is not done before both have ended.
+// repairDone reports that nothing is left to repair. A search leaves out what its suspects miss, so a repair is not done
+// before the search has ended.
 func (m *machine) repairDone(now time.Time) {
-	if m.controlling() || !m.tries.bisection.idle() {
+	if m.searching() {
 		return
 	}
 	if told := m.repairs.repairDone(now); told != nil {
@@ -128,7 +128,7 @@ func (m *machine) repairDone(now time.Time) {
 // partlyRepaired reports a write that brings rules back before the bisection has found the culprit. Of a long
 // bisection, it reports the first tries only.
 func (m *machine) partlyRepaired(r *result) {
-	searches := r.purpose == control || r.purpose == try && m.tries.bisection.spent <= tryBurst
+	searches := m.searching() && (r.purpose == ordinary || m.tries.bisection.spent <= tryBurst)
 	if r.receipt.Outcome != dataplane.Landed {
 		searches = r.purpose == ordinary && r.serves()
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// foldAndWrite folds the waiting fragments and writes, unless a control write comes first.
+// foldAndWrite folds the waiting fragments and writes, unless a search begins, or a witness comes first.
 func (m *machine) foldAndWrite(now time.Time) {
 	m.endTry(now)
 	if m.flight == nil {
 		m.isolate(now)
 	}
-	if m.flight != nil {
+	if m.flight != nil || m.tries.proving && m.write(now, ordinary) {
 		return
 	}
 	m.pacer.Taken()
@@ -28,7 +28,10 @@ func (m *machine) foldAndWrite(now time.Time) {
 // then fragments that need no write are settled immediately.
 func (m *machine) write(now time.Time, why purpose) bool {
 	plan := m.ledger.Plan
-	if why == ordinary && m.cut != nil {
+	switch {
+	case m.tries.proving:
+		plan = m.ledger.PlanWitness
+	case why == ordinary && m.cut != nil:
 		plan = func() *dataplane.Batch { return m.ledger.PlanPart(m.cut) }
 	}
 	batch := plan()
@@ -46,6 +49,7 @@ func (m *machine) settleUnwritten(now time.Time, batch *dataplane.Batch) {
 	m.pacer.Recovered()
 	m.failing = failing{}
 	m.health.lastError, m.health.nodeAtFault = "", false
+	m.proved(now)
 	var settled []dataplane.Contribution
 	if batch != nil {
 		settled = m.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
@@ -83,7 +87,7 @@ func (m *machine) settle(now time.Time, r *result) {
 	}
 	m.settled(now, settled, r)
 	m.regain(r)
-	landed := r.receipt.Outcome == dataplane.Landed && r.purpose != control
+	landed := r.receipt.Outcome == dataplane.Landed
 	if landed && r.batch.Left == 0 || m.ledger.Stats().Dirty == 0 {
 		m.repairDone(now)
 	}
@@ -92,51 +96,46 @@ func (m *machine) settle(now time.Time, r *result) {
 	m.learn(r)
 	if landed {
 		m.health = health{lastWrite: now}
+		m.tries.bisection.proof = true
 	}
 }
 
 // receive handles the receipt of a write.
 func (m *machine) receive(now time.Time, r *result) {
-	switch r.purpose {
-	case control:
-		m.noteError(r.receipt)
-		m.controlDone(now, r.rejection, r.receipt)
-	case try:
-		m.pending.progress = now
-		m.rest(now, r.receipt.Took)
-		m.tryDone(now, r.receipt)
-	case restore:
-		m.pending.progress = now
-		m.rest(now, r.receipt.Took)
-		m.restoreDone(now, r.receipt)
-	default:
+	if r.purpose != try {
 		m.ordinaryDone(now, r)
+		return
 	}
+	m.pending.progress = now
+	m.rest(now, r.receipt.Took)
+	m.tryDone(now, &r.receipt)
 }
 
 // ordinaryDone handles the receipt of an ordinary write.
 func (m *machine) ordinaryDone(now time.Time, r *result) {
 	m.tries.turn = true
-	// A command may fail with everything in place; then there is no culprit.
-	landed := r.receipt.Outcome == dataplane.Landed || m.ledger.Stats().Dirty == 0
+	// A command may fail with everything in place; then there is no culprit. A witness has to land.
+	landed := r.receipt.Outcome == dataplane.Landed || !m.tries.proving && m.ledger.Stats().Dirty == 0
 	if landed {
 		m.health.lastError, m.health.nodeAtFault, m.failing = "", false, failing{}
 		m.wrote(now, r.receipt, true)
+		m.proved(now)
 		if r.batch.Left > 0 {
 			m.pacer.Waiting(now) // for the next turn of a large Service
 		}
 		return
 	}
 	m.noteError(r.receipt)
+	m.notProved()
 	if isRejection(r.receipt.Outcome) {
 		m.failing = failing{}
-		if !m.rejected(now, r.batch, r.receipt) {
+		if !m.rejected(now, r.batch, &r.receipt) {
 			m.wrote(now, r.receipt, false)
 			m.nodeRejected(now)
 		}
 		return
 	}
-	m.failing = failing{batch: r.batch, receipt: r.receipt, times: m.failing.times + 1, spent: m.failing.spent + r.receipt.Took,
+	m.failing = failing{batch: r.batch, times: m.failing.times + 1, spent: m.failing.spent + r.receipt.Took,
 		unread: m.failing.unread || r.receipt.Outcome == dataplane.Unknown}
 	if m.failing.spent >= r.shared {
 		m.failing.times = max(failuresMax, m.failing.times) // more attempts would take too long
@@ -227,11 +226,11 @@ func (m *machine) settled(now time.Time, contributions []dataplane.Contribution,
 	m.restored()
 }
 
-// restored reports whether the kernel is as wanted, and notes it. It is not as wanted while a bisection or its control
-// write leaves something out.
+// restored reports whether the kernel is as wanted, and notes it. It is not as wanted while a search leaves something
+// out.
 func (m *machine) restored() bool {
 	left := m.ledger.Stats()
-	if left.Dirty > 0 || m.controlling() || !m.tries.bisection.idle() {
+	if left.Dirty > 0 || m.searching() {
 		return false
 	}
 	m.pending.drifted = time.Time{}

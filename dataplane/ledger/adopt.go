@@ -86,8 +86,8 @@ func (l *Ledger) settleLeftovers(a *account) {
 }
 
 // Freeze holds the keys, and makes what the kernel has of them wanted. It is for Services whose last applied state the
-// kernel rejects too: none of their objects is written until Release or Restore. It walks all objects: it is the last
-// resort after failures.
+// kernel rejects too, or of which another program removed objects: none of their objects is written until Release. It
+// walks all objects: only failures call it.
 func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
 	there := l.newInventory(origin)
 	for _, key := range keys {
@@ -99,20 +99,4 @@ func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
 			l.fold(a, a.frozen, a.stance)
 		}
 	}
-}
-
-// Frozen reports whether a key is frozen.
-func (l *Ledger) Frozen(key service.Key) bool {
-	a := l.accounts[key]
-	return a != nil && a.frozen != nil
-}
-
-// Restore makes the last applied state of a frozen key wanted again; a held key stays held.
-func (l *Ledger) Restore(key service.Key) {
-	a := l.accounts[key]
-	if a == nil || a.frozen == nil || a.stance == newest {
-		return
-	}
-	a.frozen = nil
-	l.fold(a, a.applied, a.stance)
 }

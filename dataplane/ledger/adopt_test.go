@@ -232,26 +232,6 @@ func TestSettle_EachContributorByItself(t *testing.T) {
 	}
 }
 
-// TestFreeze_RemembersWhatWasApplied: a Service that was frozen, restored and released falls back to what was applied,
-// and not to what the kernel lacked when it was frozen.
-func TestFreeze_RemembersWhatWasApplied(t *testing.T) {
-	l := New(nil, nil, nil)
-	l.Want(fragment("a", 1, chain("a1", "x")))
-	l.Settle(l.Plan(), landed())
-	l.Observe(nil)
-	l.Freeze([]service.Key{key("a")}, nil)
-	if b := l.Plan(); b != nil {
-		t.Fatalf("frozen: %q", changes(b))
-	}
-	l.Restore(key("a"))
-	l.Release(key("a"))
-	l.Want(fragment("a", 2, chain("a1", "bad")))
-	l.Hold(key("a"))
-	if got := changes(l.Plan()); got != "a1:->x " {
-		t.Errorf("held again: %q", got)
-	}
-}
-
 // TestFreeze_LandedRepairSurvivesHold: a Service that is frozen, released and held again keeps a repair that landed in
 // between, and does not fall back to the damaged objects.
 func TestFreeze_LandedRepairSurvivesHold(t *testing.T) {

@@ -222,8 +222,14 @@ func (l *Ledger) Withhold(key service.Key) bool {
 // Release makes a held key's newest fragment wanted again.
 func (l *Ledger) Release(key service.Key) {
 	a := l.accounts[key]
-	if a == nil || a.stance != held {
-		l.Restore(key) // a key that has not submitted may be frozen, and is never held
+	switch {
+	case a == nil, a.stance == newest:
+		return
+	case a.stance == found: // a key that has not submitted may be frozen, and is never held
+		if a.frozen != nil {
+			a.frozen = nil
+			l.fold(a, a.applied, found)
+		}
 		return
 	}
 	l.fold(a, a.latest, newest)

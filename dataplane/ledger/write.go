@@ -91,10 +91,9 @@ func sortByKey(contributions []dataplane.Contribution) {
 	})
 }
 
-// PlanControl returns a batch of all differences and of the whole scaffold. While the
-// suspects of a rejection are held, writing it shows whether the kernel rejects the
-// scaffold itself.
-func (l *Ledger) PlanControl() *dataplane.Batch {
+// PlanWitness returns a batch of all differences and of the whole scaffold. While the suspects of a failed write are
+// held, writing it shows whether the node takes rules that it took before.
+func (l *Ledger) PlanWitness() *dataplane.Batch {
 	l.compose()
 	if node := l.accounts[service.Node]; node != nil {
 		objects := objectsOf(node.folded)
