@@ -17,11 +17,11 @@ import (
 	"github.com/sluice-proxy/sluice/test/testenv"
 )
 
-// TestAggregator_HangFoundBeforeProcessKill: the longest shared write, its control write and a try together end before
+// TestAggregator_HangFoundBeforeProcessKill: the longest shared write, its witness and a try together end before
 // /livez fails, and the kubelet kills the process later still.
 func TestAggregator_HangFoundBeforeProcessKill(t *testing.T) {
 	if longest := max(writeLong, writeAlone) + writeLong + tryLong; longest >= Liveness {
-		t.Errorf("a write, its control write and a try may take %v; /livez fails after %v", longest, Liveness)
+		t.Errorf("a write, its witness and a try may take %v; /livez fails after %v", longest, Liveness)
 	}
 	manifest, err := os.ReadFile("../deploy/base/daemonset.yaml")
 	if err != nil {

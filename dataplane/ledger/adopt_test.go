@@ -296,22 +296,20 @@ func TestFreeze_LandedRepairSurvivesHoldWithLayout(t *testing.T) {
 }
 
 // TestFreeze_UnsubmittedThaws: a Service that has not submitted can be frozen in a bisection, and its objects are
-// repaired when it is restored or released.
+// repaired when it is released.
 func TestFreeze_UnsubmittedThaws(t *testing.T) {
-	for name, thaw := range map[string]func(*Ledger, service.Key){"restored": (*Ledger).Restore, "released": (*Ledger).Release} {
-		l := New(nil, names{}, nil)
-		l.Observe([]dataplane.Object{element("frontends", "vip", "late")})
-		l.Adopt([]service.Key{key("late")}, labels{})
-		l.Observe([]dataplane.Object{element("frontends", "vip", "late→nat/elsewhere")})
-		l.Hold(key("late"))
-		l.Freeze([]service.Key{key("late")}, labels{})
-		if b := l.Plan(); b != nil {
-			t.Fatalf("frozen: %q", changes(b))
-		}
-		thaw(l, key("late"))
-		if got := changes(l.Plan()); got != "vip:late→nat/elsewhere>late " {
-			t.Errorf("%s: %q", name, got)
-		}
+	l := New(nil, names{}, nil)
+	l.Observe([]dataplane.Object{element("frontends", "vip", "late")})
+	l.Adopt([]service.Key{key("late")}, labels{})
+	l.Observe([]dataplane.Object{element("frontends", "vip", "late→nat/elsewhere")})
+	l.Hold(key("late"))
+	l.Freeze([]service.Key{key("late")}, labels{})
+	if b := l.Plan(); b != nil {
+		t.Fatalf("frozen: %q", changes(b))
+	}
+	l.Release(key("late"))
+	if got := changes(l.Plan()); got != "vip:late→nat/elsewhere>late " {
+		t.Errorf("released: %q", got)
 	}
 }
 

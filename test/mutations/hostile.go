@@ -84,13 +84,13 @@ var hostile = []mutation{
 	{
 		name:      "a large Service is written in one go",
 		sentence:  "A write contains at most 10,000 objects of one Service; others are written in between.",
-		edits:     edit("aggregator/write.go", "if why == ordinary &&", "if why == control &&"),
+		edits:     edit("aggregator/write.go", "case why == ordinary &&", "case why == try &&"),
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_WriteCut")}, short: true,
 	},
 	{
 		name:      "tries are cut",
 		sentence:  "A try of a bisection contains all that its Services change: only then does it show who is rejected.",
-		edits:     edit("aggregator/write.go", "if why == ordinary &&", "if why != control &&"),
+		edits:     edit("aggregator/write.go", "case why == ordinary &&", "case why != audit &&"),
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_WriteCut")}, short: true,
 	},
 	{

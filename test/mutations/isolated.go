@@ -8,21 +8,20 @@ var isolated = []mutation{
 	{
 		name:     "the first sync is complete too early",
 		sentence: "The first sync is complete once every Service is programmed or quarantined.",
-		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || !m.tries.bisection.idle() {",
+		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || m.searching() {",
 			"left.Pending < 0 {"),
 		campaigns: []campaign{unitTest("proxy", "TestFirstSync_CompleteOnceAllServed")},
 	},
 	{
 		name:      "a Service that does not land stops its family",
 		sentence:  "A Service whose writes never land is quarantined alone.",
-		edits:     edit("aggregator/failing.go", "const failuresMax = 4", "const failuresMax = 1 << 30"),
+		edits:     edit("aggregator/isolate.go", "failuresMax = 4", "failuresMax = 1 << 30"),
 		campaigns: []campaign{unlanded}, short: true,
 	},
 	{
 		name:     "a failing host quarantines a Service",
 		sentence: "A Service is quarantined only if a write without it lands right after its last try.",
-		edits: edit("aggregator/try.go", "m.writeWithoutSuspects(now, &rejection{suspects: rest, culprit: g.unanswered})",
-			"m.quarantineCulprit(now, culprit, g.unanswered)"),
+		edits:    edit("aggregator/isolate.go", "known = m.knownNotToLand(key)", "known = true"),
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_FailingHostBlamesNoService")},
 	},
 	{
@@ -34,7 +33,7 @@ var isolated = []mutation{
 	{
 		name:      "bisection starves under writes",
 		sentence:  "The bisection of rejected Services makes progress while changes arrive faster than they are written.",
-		edits:     edit("aggregator/act.go", "if !m.tries.turn || m.pacer.Failures() > 0 {", "if m.tries.turn || !m.tries.turn {"),
+		edits:     edit("aggregator/act.go", "if !m.tries.turn || m.tries.proving || m.pacer.Failures() > 0 {", "if m.tries.turn || !m.tries.turn {"),
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_SearchNotStarvedByChanges")},
 	},
 	{

@@ -71,8 +71,8 @@ var correctness = []mutation{
 	{
 		name:     "quarantine of whole groups",
 		sentence: "Bisection quarantines only Services that were rejected alone.",
-		edits: edit("aggregator/try.go", "if culprit, found := m.tries.bisection.rejected(rest, receipt.Suspects); found {",
-			"for _, key := range rest {\n\t\tm.quarantineKey(now, key, &receipt)\n\t}\n\tif culprit, found := m.tries.bisection.rejected(rest, receipt.Suspects); found {"),
+		edits: edit("aggregator/isolate.go", "if culprit, found := m.tries.bisection.rejected(rest, receipt.Suspects); found {",
+			"for _, key := range rest {\n\t\tm.quarantineKey(now, key, receipt)\n\t}\n\tif culprit, found := m.tries.bisection.rejected(rest, receipt.Suspects); found {"),
 		campaigns: inMemory,
 	},
 	{
@@ -83,10 +83,9 @@ var correctness = []mutation{
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
-		name:     "no control write",
+		name:     "no witness",
 		sentence: "A node that begins to reject every write is unhealthy, and no Service is quarantined for it.",
-		edits: edit("aggregator/rejection.go", "if receipt.Proven && len(free) <= provenMax {",
-			"if r != nil {"),
+		edits:    edit("aggregator/isolate.go", "known := m.tries.bisection.proof ||", "known := true || m.tries.bisection.proof ||"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
@@ -111,7 +110,7 @@ var correctness = []mutation{
 	{
 		name:      "silent health",
 		sentence:  "Health knows since when anything wanted is not applied, whatever holds it back.",
-		edits:     edit("aggregator/rejection.go", "m.pending.seek(key, now)", "m.pending.end(key)"),
+		edits:     edit("aggregator/isolate.go", "m.pending.seek(key, now)", "m.pending.end(key)"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
