@@ -8,6 +8,26 @@
 //
 // A pure machine makes the decisions, with its Pacer, gate, bisection, quarantine and repairs: it maps a time and an
 // event to effects. Aggregator drives it, with the mailbox, the clock, the timer and the writer's goroutine.
+//
+// These are the states of a fragment. The file write.go handles receipts, and isolate.go the path after a failure:
+//
+//	submitted ─► folded ─► in flight ─ landed ──────────────────────────────► applied
+//	               ▲         │  │ └─── rejected, proven by the writer ──────► quarantined
+//	               │         │  └───── rejected ──────────────┐                 ▲     │
+//	               │         └──────── failed ─┐              │                 │     │ change, audit
+//	               │  fewer than four times    │              ▼                 │     ▼
+//	               └───────────────────────────┴─ four ─► searched: held, ─► accused: failed alone,
+//	                                                      tried in halves    a witness has to land
+//	                                                         └─ landed ─► applied
+//
+// These are the states of a domain:
+//
+//	serving ─ a write fails ─► searching ─ one failed alone, and nothing else landed ─► proving
+//	   ▲                        │   ▲                                                     │ (node or host at fault
+//	   └──── no suspect left ───┘   └──────────────────── a witness landed ───────────────┘  until then)
+//
+// While the domain searches, changes of other Services are written between the tries. While it proves, nothing new is
+// written: a witness is the scaffold and what the kernel lacks of the last applied rules.
 package aggregator
 
 import (

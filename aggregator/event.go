@@ -110,7 +110,7 @@ type Freed struct {
 }
 
 // NodeAtFault reports that the kernel rejects the scaffold itself, so that no Service is
-// the culprit.
+// the culprit. It rejects the node's newest rules, and there are no previous ones, or it rejects those, too.
 type NodeAtFault struct {
 	Domain string
 	Reason string

@@ -19,9 +19,9 @@ var isolated = []mutation{
 		campaigns: []campaign{unlanded}, short: true,
 	},
 	{
-		name:     "a failing host quarantines a Service",
-		sentence: "A Service is quarantined only if a write without it lands right after its last try.",
-		edits:    edit("aggregator/isolate.go", "known = m.knownNotToLand(key)", "known = true"),
+		name:      "a failing host quarantines a Service",
+		sentence:  "A Service is quarantined only if a write without it lands right after its last try.",
+		edits:     edit("aggregator/isolate.go", "known = m.knownNotToLand(key)", "known = true"),
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_FailingHostBlamesNoService")},
 	},
 	{

@@ -83,9 +83,9 @@ var correctness = []mutation{
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
-		name:     "no witness",
-		sentence: "A node that begins to reject every write is unhealthy, and no Service is quarantined for it.",
-		edits:    edit("aggregator/isolate.go", "known := m.tries.bisection.proof ||", "known := true || m.tries.bisection.proof ||"),
+		name:      "no witness",
+		sentence:  "A node that begins to reject every write is unhealthy, and no Service is quarantined for it.",
+		edits:     edit("aggregator/isolate.go", "known := m.tries.bisection.proof ||", "known := true || m.tries.bisection.proof ||"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{
