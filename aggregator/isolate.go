@@ -366,6 +366,35 @@ func (m *machine) notProved() {
 	}
 }
 
+// quarantineProven quarantines the keys that the writer proved to be culprits: the kernel rejected objects of these
+// keys alone, and takes objects of others.
+func (m *machine) quarantineProven(now time.Time, keys []service.Key, receipt *dataplane.Receipt) {
+	m.hold(now, keys)
+	for _, key := range keys {
+		m.quarantineKey(now, key, receipt)
+	}
+	if m.ledger.Stats().Pending > 0 {
+		m.pacer.Waiting(now) // of the others
+	}
+}
+
+// quarantineKey quarantines a key that failed alone, or that the writer proved to be a culprit. The receipt is that of
+// its try.
+func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
+	m.tries.recheck = m.tries.recheck || m.quarantine.held[key] == nil
+	m.pending.end(key)
+	if m.ledger.Withhold(key) {
+		m.pacer.Waiting(now)
+	}
+	q := QuarantinedKey{Key: key, Revision: m.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
+	before := m.quarantine.held[key]
+	again := before != nil && before.Reason == q.Reason
+	m.quarantine.put(now, q, receipt.Took)
+	m.tell(Quarantined{Domain: m.domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now, Again: again})
+	m.answer(dataplane.Ack{Key: key, Domain: m.domain, Revision: q.Revision,
+		Quarantined: true, Reason: q.Reason})
+}
+
 // nodeRejected reports that the kernel rejects the scaffold itself. A rule may refer to
 // something that another program removed. The same plan would be rejected again, so the
 // kernel is read before the next write.

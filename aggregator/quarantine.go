@@ -3,6 +3,7 @@
 package aggregator
 
 import (
+	"container/heap"
 	"errors"
 	"slices"
 	"time"
@@ -14,9 +15,8 @@ import (
 // quarantine holds the culprits, and when each is tried again. It is pure.
 type quarantine struct {
 	held map[service.Key]*quarantinedKey
-	// first has the next try for each cause. It is out of date if changed is set.
-	first   [causes]nextTry
-	changed bool
+	// retries has the keys whose next try has a time, by cause.
+	retries [causes]retries
 	// listed is the result of list; nil if it is out of date.
 	listed []QuarantinedKey
 }
@@ -25,8 +25,9 @@ type quarantine struct {
 type quarantinedKey struct {
 	QuarantinedKey
 	// triedAt is when the key last failed; tryAt, if set, is when it is tried again. At
-	// least pause lies between the two.
+	// least pause lies between the two. While tryAt is set, at is the position in the heap.
 	triedAt, tryAt time.Time
+	at             int
 	pause          time.Duration
 	// trying is set during a try.
 	trying bool
@@ -34,10 +35,49 @@ type quarantinedKey struct {
 	misses int
 }
 
-// nextTry is the key that is tried next, and when; a zero time for none.
-type nextTry struct {
-	key service.Key
-	at  time.Time
+// retries is a heap by the time of the next try, and then by key.
+type retries []*quarantinedKey
+
+// Len implements heap.Interface, as the next four methods do.
+func (r retries) Len() int { return len(r) }
+
+// Less is the order of the tries.
+func (r retries) Less(i, j int) bool { return r[i].isBefore(r[j]) }
+
+// Swap keeps the positions up to date.
+func (r retries) Swap(i, j int) {
+	r[i], r[j] = r[j], r[i]
+	r[i].at, r[j].at = i, j
+}
+
+// Push appends a key.
+func (r *retries) Push(key any) {
+	c := key.(*quarantinedKey)
+	c.at = len(*r)
+	*r = append(*r, c)
+}
+
+// Pop removes the last key.
+func (r *retries) Pop() any {
+	last := len(*r) - 1
+	c := (*r)[last]
+	(*r)[last] = nil
+	*r = (*r)[:last]
+	return c
+}
+
+// first returns the key that is tried next; nil for none.
+func (r retries) first() *quarantinedKey {
+	if len(r) == 0 {
+		return nil
+	}
+	return r[0]
+}
+
+// isBefore reports whether the try of a key comes before that of another one.
+func (c *quarantinedKey) isBefore(other *quarantinedKey) bool {
+	by := c.tryAt.Compare(other.tryAt)
+	return by < 0 || by == 0 && c.Key.Compare(other.Key) < 0
 }
 
 // tryPause is the shortest pause between two tries of one key. So a bad Service that
@@ -62,7 +102,7 @@ func (q *quarantine) put(now time.Time, key QuarantinedKey, took time.Duration) 
 	} else {
 		key.Since = c.Since
 	}
-	q.changed = true
+	q.unschedule(c)
 	misses := c.misses
 	*c = quarantinedKey{QuarantinedKey: key, triedAt: now, pause: tryPause}
 	if key.Cause == DoesNotLand {
@@ -75,15 +115,25 @@ func (q *quarantine) ask(key service.Key) bool {
 	c := q.held[key]
 	if c != nil && c.tryAt.IsZero() && !c.trying {
 		c.tryAt = c.triedAt.Add(c.pause)
-		q.changed = true
+		heap.Push(&q.retries[c.Cause], c)
 	}
 	return c != nil
 }
 
+// unschedule cancels the next try of a key.
+func (q *quarantine) unschedule(c *quarantinedKey) {
+	if !c.tryAt.IsZero() {
+		heap.Remove(&q.retries[c.Cause], c.at)
+		c.tryAt = time.Time{}
+	}
+}
+
 // tried notes that a try of a key begins, and returns its misses.
 func (q *quarantine) tried(key service.Key) (misses int) {
-	q.held[key].tryAt, q.held[key].trying, q.changed = time.Time{}, true, true
-	return q.held[key].misses
+	c := q.held[key]
+	q.unschedule(c)
+	c.trying = true
+	return c.misses
 }
 
 // askOldest schedules tries of the keys that have waited longest.
@@ -98,40 +148,32 @@ func (q *quarantine) askOldest() {
 }
 
 // due returns the key whose try is due, or the time of the next try, zero for none. Keys that do not land are left out
-// if others are being tried. It walks the keys only after a change.
+// if others are being tried.
 func (q *quarantine) due(now time.Time, others bool) (key service.Key, ok bool, next time.Time) {
-	if q.changed {
-		q.changed, q.first = false, [causes]nextTry{}
-		for k, c := range q.held {
-			if first := &q.first[c.Cause]; !c.tryAt.IsZero() && first.isAfter(nextTry{k, c.tryAt}) {
-				*first = nextTry{k, c.tryAt}
-			}
-		}
-	}
-	first := q.first[Rejected]
-	if unlanded := q.first[DoesNotLand]; !others && !unlanded.at.IsZero() && first.isAfter(unlanded) {
+	first := q.retries[Rejected].first()
+	if unlanded := q.retries[DoesNotLand].first(); !others && unlanded != nil && (first == nil || unlanded.isBefore(first)) {
 		first = unlanded
 	}
-	if first.at.IsZero() || first.at.After(now) {
-		return service.Key{}, false, first.at
+	switch {
+	case first == nil:
+		return service.Key{}, false, time.Time{}
+	case first.tryAt.After(now):
+		return service.Key{}, false, first.tryAt
+	default:
+		return first.Key, true, now
 	}
-	return first.key, true, now
-}
-
-// isAfter reports whether a try comes after another one. A zero time, for no try, comes last.
-func (n nextTry) isAfter(other nextTry) bool {
-	by := n.at.Compare(other.at)
-	return n.at.IsZero() || by > 0 || by == 0 && n.key.Compare(other.key) > 0
 }
 
 // release removes a key. It reports whether the key was quarantined.
 func (q *quarantine) release(key service.Key) bool {
-	_, was := q.held[key]
-	delete(q.held, key)
-	if was {
-		q.changed, q.listed = true, nil
+	c := q.held[key]
+	if c == nil {
+		return false
 	}
-	return was
+	q.unschedule(c)
+	delete(q.held, key)
+	q.listed = nil
+	return true
 }
 
 // keys returns the keys in order.
@@ -175,33 +217,4 @@ var errNotTried = errors.New("the previous process could not write it; this one 
 // IsRemembered reports whether a key was quarantined because the previous process could not write it.
 func IsRemembered(q Quarantined) bool {
 	return q.Reason == reasonOf(&dataplane.Receipt{Outcome: dataplane.Unknown, Err: errNotTried})
-}
-
-// quarantineProven quarantines the keys that the writer proved to be culprits: the kernel rejected objects of these
-// keys alone, and takes objects of others.
-func (m *machine) quarantineProven(now time.Time, keys []service.Key, receipt *dataplane.Receipt) {
-	m.hold(now, keys)
-	for _, key := range keys {
-		m.quarantineKey(now, key, receipt)
-	}
-	if m.ledger.Stats().Pending > 0 {
-		m.pacer.Waiting(now) // of the others
-	}
-}
-
-// quarantineKey quarantines a key that failed alone, or that the writer proved to be a culprit. The receipt is that of
-// its try.
-func (m *machine) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
-	m.tries.recheck = m.tries.recheck || m.quarantine.held[key] == nil
-	m.pending.end(key)
-	if m.ledger.Withhold(key) {
-		m.pacer.Waiting(now)
-	}
-	q := QuarantinedKey{Key: key, Revision: m.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
-	before := m.quarantine.held[key]
-	again := before != nil && before.Reason == q.Reason
-	m.quarantine.put(now, q, receipt.Took)
-	m.tell(Quarantined{Domain: m.domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now, Again: again})
-	m.answer(dataplane.Ack{Key: key, Domain: m.domain, Revision: q.Revision,
-		Quarantined: true, Reason: q.Reason})
 }
