@@ -4,6 +4,7 @@ package aggregator
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -13,8 +14,8 @@ import (
 // This file finds the Services because of which writes are rejected, or do not land. The package comment has a picture.
 //
 // Invariant: no Service that was served right before a write is served worse after it, unless the API asked for it. So
-// a suspect keeps what was last applied, even by a previous process. A suspect that only lacks objects of that keeps
-// what the kernel has.
+// a suspect keeps what was last applied, even by a previous process. If the kernel does not take that either, the suspect
+// is frozen: it keeps what the kernel has, until its newest rules land.
 //
 // A Service is quarantined only if it failed alone and the node takes other rules. If nothing else landed in the same
 // search, the machine proves that with a witness: an ordinary write that rewrites the scaffold and contains nothing
@@ -150,14 +151,15 @@ func (m *machine) isolateFew(now time.Time) bool {
 }
 
 // suspects returns the Services of a failed batch that are not applied with it: those whose newest fragments it
-// contained, and those whose objects it repaired. Services that are already held are returned separately. If there is
-// no other suspect, the node is one, as long as its previous rules can serve instead of its newest ones.
+// contained, and those whose objects it repaired. Services that have nothing newer are returned separately: they are
+// held, or have not submitted. If there is no other suspect, the node is one, as long as its previous rules can serve
+// instead of its newest ones.
 func (m *machine) suspects(batch *dataplane.Batch) (free, held []service.Key) {
 	seen := map[service.Key]bool{service.Node: true}
 	add := func(key service.Key) {
 		switch {
 		case seen[key]:
-		case m.ledger.Held(key):
+		case m.ledger.Held(key), m.ledger.Latest(key) == service.Revision{}:
 			held = append(held, key)
 		default:
 			free = append(free, key)
@@ -203,21 +205,13 @@ func (m *machine) search(now time.Time, suspects []service.Key) {
 // searching reports whether a Service is tried, or waits for the end of a search.
 func (m *machine) searching() bool { return m.tries.accused != nil || !m.tries.bisection.idle() }
 
-// hold lets keys keep what they have, so that no write but a try contains anything new of them.
+// hold makes the last applied state of keys wanted, so that no write but a try contains anything new of them.
 func (m *machine) hold(now time.Time, keys []service.Key) {
-	var damaged []service.Key
 	for _, key := range keys {
-		if m.ledger.Pending(key) {
-			m.ledger.Hold(key)
-		} else {
-			damaged = append(damaged, key)
-		}
-	}
-	if len(damaged) > 0 {
-		m.ledger.Freeze(damaged, m.origin)
+		m.ledger.Hold(key)
 	}
 	if m.ledger.Stats().Dirty > 0 {
-		m.pacer.Waiting(now) // some of it has landed, and is reverted
+		m.pacer.Waiting(now) // some of it has landed and is reverted, or something is to be restored
 	}
 }
 
@@ -281,11 +275,10 @@ func (m *machine) tryDone(now time.Time, receipt *dataplane.Receipt) {
 	}
 }
 
-// unsettled returns the keys that are not applied. A key that has not submitted is never pending: its rules are those
-// that the kernel had at the start.
+// unsettled returns the pending keys.
 func (m *machine) unsettled(keys []service.Key) (rest []service.Key) {
 	for _, key := range keys {
-		if m.ledger.Pending(key) || m.ledger.Latest(key) == (service.Revision{}) && !m.ledger.Whole(key) {
+		if m.ledger.Pending(key) {
 			rest = append(rest, key)
 		}
 	}
@@ -369,7 +362,10 @@ func (m *machine) notProved() {
 // quarantineProven quarantines the keys that the writer proved to be culprits: the kernel rejected objects of these
 // keys alone, and takes objects of others.
 func (m *machine) quarantineProven(now time.Time, keys []service.Key, receipt *dataplane.Receipt) {
-	m.hold(now, keys)
+	repairs := slices.DeleteFunc(slices.Clone(keys), m.ledger.Pending)
+	if m.hold(now, keys); len(repairs) > 0 {
+		m.ledger.Freeze(repairs, m.origin)
+	}
 	for _, key := range keys {
 		m.quarantineKey(now, key, receipt)
 	}
