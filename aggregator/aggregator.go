@@ -9,25 +9,25 @@
 // A pure machine makes the decisions, with its Pacer, gate, bisection, quarantine and repairs: it maps a time and an
 // event to effects. Aggregator drives it, with the mailbox, the clock, the timer and the writer's goroutine.
 //
-// These are the states of a fragment. The file write.go handles receipts, and isolate.go the path after a failure:
+// These are the states of a fragment. The file write.go handles receipts, and isolate.go the path after a failure.
 //
-//	submitted ─► folded ─► in flight ─ landed ──────────────────────────────► applied
-//	               ▲         │  │ └─── rejected, proven by the writer ──────► quarantined
-//	               │         │  └───── rejected ──────────────┐                 ▲     │
-//	               │         └──────── failed ─┐              │                 │     │ change, audit
-//	               │  fewer than four times    │              ▼                 │     ▼
-//	               └───────────────────────────┴─ four ─► searched: held, ─► accused: failed alone,
-//	                                                      tried in halves    a witness has to land
-//	                                                         └─ landed ─► applied
+//	submitted ─► folded ─► in flight ──────────────── landed ────────────────► applied
+//	               ▲         │  │  │                                              ▲
+//	               └─ retry ─┘  │  └─ proven ──────────────────┐                  │
+//	                            │                              ▼                  │
+//	                            └─ search ─► held ─► accused ─► quarantined       │
+//	                                          │                  │                │
+//	                                          └── landed ────────┴─ landed later ─┘
 //
-// These are the states of a domain:
+//	retry        the write failed without a rejection, fewer than four times
+//	search       it was rejected, or failed again: its Services are held, and tried in halves
+//	proven       the writer wrote object by object, and reports whose objects the kernel rejects
+//	accused      the Service failed alone; a witness has to land unless something else landed in this search
+//	quarantined  the Service is tried alone, after a change of it or an audit
 //
-//	serving ─ a write fails ─► searching ─ one failed alone, and nothing else landed ─► proving
-//	   ▲                        │   ▲                                                     │ (node or host at fault
-//	   └──── no suspect left ───┘   └──────────────────── a witness landed ───────────────┘  until then)
-//
-// While the domain searches, changes of other Services are written between the tries. While it proves, nothing new is
-// written: a witness is the scaffold and what the kernel lacks of the last applied rules.
+// The domain serves, searches or proves. While it searches, changes of other Services are written between the tries.
+// While it proves, it writes nothing new: a witness is the scaffold and what the kernel lacks of the last applied rules.
+// If the kernel rejects the witness, the node is at fault until a later one lands.
 package aggregator
 
 import (
