@@ -85,18 +85,19 @@ func (l *Ledger) settleLeftovers(a *account) {
 	}
 }
 
-// Freeze holds the keys, and makes what the kernel has of them wanted. It is for Services whose last applied state the
-// kernel rejects too, or of which another program removed objects: none of their objects is written until Release. It
-// walks all objects: only failures call it.
+// Freeze holds the keys, and takes what the kernel has of them for their last applied state. It is for Services whose
+// last applied state the kernel rejects too: none of their objects is written until Release, or until a key submits that
+// has not yet. It walks all objects: it is the last resort after failures.
 func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
 	there := l.newInventory(origin)
 	for _, key := range keys {
 		if a := l.accounts[key]; a != nil {
 			l.Hold(key)
-			if a.frozen = there.present(a); a.frozen == nil {
-				a.frozen = dataplane.NewFragment(key, nil)
+			if a.applied = there.present(a); a.applied == nil {
+				a.applied = dataplane.NewFragment(key, nil)
 			}
-			l.fold(a, a.frozen, a.stance)
+			a.adopted = true
+			l.fold(a, a.applied, a.stance)
 		}
 	}
 }

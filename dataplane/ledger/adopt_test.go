@@ -295,8 +295,8 @@ func TestFreeze_LandedRepairSurvivesHoldWithLayout(t *testing.T) {
 	}
 }
 
-// TestFreeze_UnsubmittedThaws: a Service that has not submitted can be frozen in a bisection, and its objects are
-// repaired when it is released.
+// TestFreeze_UnsubmittedThaws: a Service that has not submitted can be frozen, and its objects are written when it
+// submits.
 func TestFreeze_UnsubmittedThaws(t *testing.T) {
 	l := New(nil, names{}, nil)
 	l.Observe([]dataplane.Object{element("frontends", "vip", "late")})
@@ -308,8 +308,12 @@ func TestFreeze_UnsubmittedThaws(t *testing.T) {
 		t.Fatalf("frozen: %q", changes(b))
 	}
 	l.Release(key("late"))
+	if b := l.Plan(); b != nil {
+		t.Errorf("released: %q", changes(b))
+	}
+	l.Want(fragment("late", 1, element("frontends", "vip", "late")))
 	if got := changes(l.Plan()); got != "vip:late→nat/elsewhere>late " {
-		t.Errorf("released: %q", got)
+		t.Errorf("submitted: %q", got)
 	}
 }
 

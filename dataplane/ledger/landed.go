@@ -10,30 +10,25 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// followWhatLanded adds to the fallback of an account the objects of its newest fragment that have landed
+// followWhatLanded adds to the last applied state of an account the objects of its newest fragment that have landed
 // since: to what a previous process left, and to what the kernel had when the account was frozen. Another program may
-// have damaged or deleted objects of that fallback, and objects that serve again must stay. It does nothing for an
-// account whose fallback is a fragment that was applied as a whole.
+// have damaged or deleted objects of that state, and objects that serve again must stay. It does nothing for an account
+// of which a fragment was applied as a whole.
 func (l *Ledger) followWhatLanded(a *account) {
-	if a.frozen == nil && a.whole() || a.latest.Gone {
+	if a.whole() || a.latest.Gone {
 		return
 	}
-	f := a.latest
-	if l.layout == nil {
-		f = l.landedOf(a)
-	} else if !l.stands(a, true) {
-		return // where a layout composes objects, a write lands as a whole or not at all
-	}
-	if a.frozen != nil {
-		a.frozen = f
-	} else {
-		a.applied = f
+	switch {
+	case l.layout == nil:
+		a.applied = l.landedOf(a)
+	case l.stands(a, true): // where a layout composes objects, a write lands as a whole or not at all
+		a.applied = a.latest
 	}
 }
 
-// landedOf returns the fallback of an account with the objects of its newest fragment that have landed.
+// landedOf returns the last applied state of an account with the objects of its newest fragment that have landed.
 func (l *Ledger) landedOf(a *account) *dataplane.Fragment {
-	m := &landedClosure{l: l, a: a, objects: byID(a.fallback()), newest: byID(a.latest), ahead: map[service.Frontend]bool{}}
+	m := &landedClosure{l: l, a: a, objects: byID(a.applied), newest: byID(a.latest), ahead: map[service.Frontend]bool{}}
 	m.findAhead()
 	for id := range m.newest {
 		if m.serves(id) {
@@ -46,7 +41,7 @@ func (l *Ledger) landedOf(a *account) *dataplane.Fragment {
 		}
 	}
 	if len(m.objects) == 0 {
-		return a.fallback()
+		return a.applied
 	}
 	return dataplane.NewFragment(a.key, valuesOf(m.objects))
 }
@@ -67,7 +62,7 @@ func byID(f *dataplane.Fragment) map[dataplane.ID]*dataplane.Object {
 	return objects
 }
 
-// landedClosure is the fallback of an account, while it is brought up to date.
+// landedClosure is the last applied state of an account, while it is brought up to date.
 type landedClosure struct {
 	l               *Ledger
 	a               *account
@@ -118,7 +113,7 @@ func (m *landedClosure) landed(o *dataplane.Object) bool {
 
 func (m *landedClosure) has(id dataplane.ID) bool { return m.objects[id] != nil }
 
-// serves reports whether an object belongs to a complete frontend or is in the fallback already. No packet reaches
+// serves reports whether an object belongs to a complete frontend or was applied already. No packet reaches
 // other objects that landed.
 func (m *landedClosure) serves(id dataplane.ID) bool {
 	if f, frontend := m.l.naming.Frontend(id); frontend {

@@ -80,17 +80,15 @@ type account struct {
 	key service.Key
 	// latest is the newest fragment seen.
 	latest *dataplane.Fragment
-	// folded is the fragment whose objects are claimed now: latest, or the fallback
+	// folded is the fragment whose objects are claimed now: latest, or applied
 	// while the key is held.
 	folded *dataplane.Fragment
 	// applied is the last fragment that was fully in the kernel. Before the first one, it has what a previous process
-	// left there (Adopt) and what has landed since (Hold); nil for nothing.
+	// left there (Adopt) and what has landed since (Hold); nil for nothing. If the kernel rejects applied as well, what
+	// the kernel has takes its place (Freeze).
 	applied *dataplane.Fragment
-	// frozen is set if the kernel rejects applied as well. It is what the kernel had of the key at that time,
-	// and the fallback from then on.
-	frozen *dataplane.Fragment
-	stance stance
-	// adopted is set if a previous process has left something of the key (Adopt).
+	stance  stance
+	// adopted is set if applied has what the kernel had, and not what this process brought there (Adopt, Freeze).
 	adopted bool
 	// shrunk is set if an element has left a composed object since the last
 	// settlement.
@@ -109,7 +107,7 @@ const (
 	newest stance = iota
 	// found: it was found in the kernel, and the key has not submitted.
 	found
-	// held: it is the fallback, until Release.
+	// held: it is the last applied one, until Release.
 	held
 )
 
@@ -134,15 +132,7 @@ func (a *account) owe() {
 	p.trace = a.latest.Trace.Since(p.trace)
 }
 
-// fallback returns what a held account wants.
-func (a *account) fallback() *dataplane.Fragment {
-	if a.frozen != nil {
-		return a.frozen
-	}
-	return a.applied
-}
-
-// whole reports whether a fragment of this process was fully in the kernel.
+// whole reports whether applied is a fragment of this process, which was fully in the kernel.
 func (a *account) whole() bool {
 	return a.applied != nil && a.applied.Revision != service.Revision{}
 }
@@ -202,7 +192,7 @@ func (l *Ledger) Hold(key service.Key) {
 		return
 	}
 	l.followWhatLanded(a)
-	l.fold(a, a.fallback(), held)
+	l.fold(a, a.applied, held)
 	a.pending = nil
 	delete(l.pending, a)
 }
@@ -211,7 +201,7 @@ func (l *Ledger) Hold(key service.Key) {
 // left anything. It reports whether there were any.
 func (l *Ledger) Withhold(key service.Key) bool {
 	a := l.accounts[key]
-	if a == nil || a.stance != held || a.frozen != nil || a.adopted || a.whole() || a.applied == nil {
+	if a == nil || a.stance != held || a.adopted || a.whole() || a.applied == nil {
 		return false
 	}
 	a.applied = nil
@@ -222,14 +212,7 @@ func (l *Ledger) Withhold(key service.Key) bool {
 // Release makes a held key's newest fragment wanted again.
 func (l *Ledger) Release(key service.Key) {
 	a := l.accounts[key]
-	switch {
-	case a == nil, a.stance == newest:
-		return
-	case a.stance == found: // a key that has not submitted may be frozen, and is never held
-		if a.frozen != nil {
-			a.frozen = nil
-			l.fold(a, a.applied, found)
-		}
+	if a == nil || a.stance != held {
 		return
 	}
 	l.fold(a, a.latest, newest)

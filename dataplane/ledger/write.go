@@ -147,7 +147,6 @@ func (l *Ledger) settle(contributions []dataplane.Contribution) []dataplane.Cont
 	for i := range whole {
 		a := l.accounts[whole[i].Key]
 		a.applied, a.pending, a.shrunk = a.folded, nil, false
-		a.frozen = nil
 		l.settleLeftovers(a)
 		if a.folded.Gone {
 			delete(l.accounts, a.key)

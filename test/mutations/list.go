@@ -65,7 +65,7 @@ var correctness = []mutation{
 	{
 		name:      "bisection removes what it holds",
 		sentence:  "Bisection removes nothing.",
-		edits:     edit("dataplane/ledger/ledger.go", "l.fold(a, a.fallback(), held)", "l.fold(a, nil, held)"),
+		edits:     edit("dataplane/ledger/ledger.go", "l.fold(a, a.applied, held)", "l.fold(a, nil, held)"),
 		campaigns: inMemory, short: true,
 	},
 	{
