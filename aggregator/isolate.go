@@ -346,6 +346,7 @@ func (m *machine) proved(now time.Time) {
 	}
 	a := m.tries.accused
 	m.tries.proving, m.tries.accused, m.tries.bisection.proof = false, nil, true
+	m.tries.turn = false // what has arrived meanwhile goes before the next try
 	if a != nil {
 		m.quarantineKey(now, a.key, a.receipt)
 	}

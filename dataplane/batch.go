@@ -80,7 +80,7 @@ type Receipt struct {
 	Suspects []service.Key
 	// Proven is set if only objects of the Suspects were rejected, each alone, and other
 	// objects of the batch have landed: neither the node nor another Service is the
-	// reason.
+	// reason. The aggregator quarantines them without another try.
 	Proven bool
 	// Err has the message of the kernel or its tool; nil if Landed.
 	Err error
