@@ -125,10 +125,10 @@ func (m *machine) repairDone(now time.Time) {
 	}
 }
 
-// partlyRepaired reports a write that brings rules back before the bisection has found the culprit. Of a long
-// bisection, it reports the first tries only.
+// partlyRepaired reports a write that brings rules back before the search has found the culprit. Of a long search, it
+// reports the first writes only.
 func (m *machine) partlyRepaired(r *result) {
-	searches := m.searching() && (r.purpose == ordinary || m.tries.bisection.spent <= tryBurst)
+	searches := m.searching() && m.tries.bisection.spent <= tryBurst
 	if r.receipt.Outcome != dataplane.Landed {
 		searches = r.purpose == ordinary && r.serves()
 	}

@@ -55,7 +55,7 @@ type operation struct {
 func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 	switch {
 	case c.Unsure && c.ID.Container == render.ContainerTable && c.After != nil:
-		// It is written even if it exists: the whole scaffold is unsure in a control write, which
+		// It is written even if it exists: the whole scaffold is unsure in a witness, which
 		// tests whether the kernel rejects everything.
 		return append(list, stepTable)
 	case dataplane.Same(c.Before, c.After):
