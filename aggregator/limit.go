@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // This file limits how long a write may last. Two limits apply: one while no other change waits for the end of the
@@ -166,8 +165,8 @@ func (m *machine) learn(r *result) {
 	switch landed := r.receipt.Outcome == dataplane.Landed; {
 	case landed || isRejection(r.receipt.Outcome):
 		m.tries.unlanded = 0
-		if took > max(tryMin, m.tries.usual) && !m.isUsual(r.batch) {
-			break
+		if took > max(tryMin, m.tries.usual) && !severalOwners(r.batch) {
+			break // it says something about its Service, not about the node
 		}
 		if landed && r.receipt.Took > max(tryLong, 2*m.tries.usual) {
 			m.tries.bisection.absolve()
@@ -179,15 +178,4 @@ func (m *machine) learn(r *result) {
 	case r.receipt.Took >= r.shared && !(r.purpose == try && m.knownNotToLand(m.tries.bisection.current.keys[0])):
 		m.tries.unlanded++
 	}
-}
-
-// isUsual reports whether a write that took longer than usual is evidence about the node. A write of one Service is
-// not, unless a write of another Service took long before.
-func (m *machine) isUsual(batch *dataplane.Batch) bool {
-	owner := batch.Changes[0].Owner
-	if severalOwners(batch) || m.tries.slow != (service.Key{}) && m.tries.slow != owner {
-		return true
-	}
-	m.tries.slow = owner
-	return false
 }

@@ -367,7 +367,7 @@ func TestAggregator_FirstChangeAfterFormerHang(t *testing.T) {
 }
 
 // TestAggregator_SlowServiceKeepsOthersLimits: slow writes of one Service do not raise the usual write time, from which
-// the limits follow; a slow write of a second Service does.
+// the limits follow; a slow write of two Services does.
 func TestAggregator_SlowServiceKeepsOthersLimits(t *testing.T) {
 	m := &machine{}
 	wrote := func(names ...string) {
@@ -383,7 +383,7 @@ func TestAggregator_SlowServiceKeepsOthersLimits(t *testing.T) {
 	if m.tries.usual > tryMin {
 		t.Errorf("writes usually take %v", m.tries.usual)
 	}
-	if wrote("other"); m.tries.usual != 3*time.Second {
-		t.Errorf("writes of two Services take 3s, and usually %v", m.tries.usual)
+	if wrote("slow", "other"); m.tries.usual != 3*time.Second {
+		t.Errorf("a write of two Services takes 3s, and usually %v", m.tries.usual)
 	}
 }

@@ -51,11 +51,9 @@ type tries struct {
 	// next is when the next group may be tried.
 	next time.Time
 	// usual is the longest duration of recent writes that landed or were rejected, scaled to usualSize changes.
-	// unlanded counts writes in a row that did not end in time. slow is the last Service of which a separate write took
-	// longer than usual.
+	// unlanded counts writes in a row that did not end in time.
 	usual    time.Duration
 	unlanded int
-	slow     service.Key
 	// turn is set if a try may go before the next ordinary write.
 	turn bool
 	// proving is set until a witness lands. accused is the key that is quarantined then; nil for none.
