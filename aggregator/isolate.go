@@ -91,7 +91,10 @@ func (m *machine) rejected(now time.Time, batch *dataplane.Batch, receipt *datap
 	switch {
 	case len(suspects) > 0:
 	case len(held) > 0 && m.health.nodeAtFault:
-		// Even after an audit the kernel rejects what is restored for held Services.
+		// Even after an audit the kernel rejects what is restored for held Services, or for some of them.
+		if named, _ := partition(held, receipt.Suspects); len(named) > 0 {
+			held = named
+		}
 		m.ledger.Freeze(held, m.origin)
 		m.pacer.Wrote(now, receipt.Took, false, m.jitter())
 		return true
