@@ -71,6 +71,7 @@ func (m *machine) lose(now time.Time, drift *ledger.Drift) {
 		}
 	}
 	switch {
+	case !drift.Bare && m.tries.proving: // the rules of suspects that are frozen are not wanted
 	case !drift.Bare:
 		m.pending.bare = time.Time{}
 	case m.pending.bare.IsZero() && (undone != nil || m.pacer.Failures() > 0): // otherwise, the first write is still to come

@@ -96,7 +96,8 @@ func (m *machine) rejected(now time.Time, batch *dataplane.Batch, receipt *datap
 			held = named
 		}
 		m.ledger.Freeze(held, m.origin)
-		m.pacer.Wrote(now, receipt.Took, false, m.jitter())
+		m.pacer.Ended(now, receipt.Took)
+		m.pacer.Waiting(now)
 		return true
 	default:
 		return false
