@@ -109,6 +109,7 @@ func (m *machine) rejected(now time.Time, batch *dataplane.Batch, receipt *datap
 		return true
 	}
 	m.search(now, suspects)
+	m.seek(now, suspects)
 	if len(suspects) == 1 && !severalOwners(batch) {
 		m.convict(now, suspects[0], receipt)
 		return true
@@ -136,7 +137,7 @@ func (m *machine) isolate(now time.Time) {
 	}
 	m.search(now, suspects)
 	m.tries.bisection.doubt(suspects)
-	m.tries.proving = true
+	m.tries.proving = true // until then, the host is the reason, and they wait like others
 }
 
 // isolateFew begins a search for the rest of a write if all but a few Services of it are
@@ -150,6 +151,7 @@ func (m *machine) isolateFew(now time.Time) bool {
 	}
 	m.failing = failing{}
 	m.search(now, suspects)
+	m.seek(now, suspects)
 	m.tries.bisection.doubt(suspects)
 	return true
 }
@@ -201,8 +203,14 @@ func (m *machine) search(now time.Time, suspects []service.Key) {
 	m.tries.turn = false // what others have changed meanwhile goes first
 	m.tries.bisection.begin()
 	m.hold(now, suspects)
-	for _, key := range suspects {
-		m.pending.seek(key, now)
+}
+
+// seek notes that the keys are tried from now on.
+func (m *machine) seek(now time.Time, keys []service.Key) {
+	for _, key := range keys {
+		if m.quarantine.held[key] == nil {
+			m.pending.seek(key, now)
+		}
 	}
 }
 
@@ -353,6 +361,9 @@ func (m *machine) proved(now time.Time) {
 	m.tries.turn = false // what has arrived meanwhile goes before the next try
 	if a != nil {
 		m.quarantineKey(now, a.key, a.receipt)
+	}
+	for i := range m.tries.bisection.groups {
+		m.seek(now, m.tries.bisection.groups[i].keys)
 	}
 }
 
