@@ -199,7 +199,6 @@ func (m *machine) suspects(batch *dataplane.Batch) (free, held []service.Key) {
 
 // search holds the suspects. The caller adds them to the bisection, or convicts the only one.
 func (m *machine) search(now time.Time, suspects []service.Key) {
-	m.pacer.Recovered()  // the search retries what failed
 	m.tries.turn = false // what others have changed meanwhile goes first
 	m.tries.bisection.begin()
 	m.hold(now, suspects)
@@ -207,6 +206,7 @@ func (m *machine) search(now time.Time, suspects []service.Key) {
 
 // seek notes that the keys are tried from now on.
 func (m *machine) seek(now time.Time, keys []service.Key) {
+	m.pacer.Recovered() // the search retries what failed
 	for _, key := range keys {
 		if m.quarantine.held[key] == nil {
 			m.pending.seek(key, now)
@@ -373,6 +373,29 @@ func (m *machine) notProved() {
 		m.tries.accused = nil
 		m.tries.bisection.doubt([]service.Key{a.key})
 	}
+}
+
+// witnessFailed handles a witness that failed without a rejection. If it contained more than the scaffold, that is left
+// out next. Otherwise the host is the reason: unless the search has begun, what waited for the witness is written again.
+func (m *machine) witnessFailed(witness *dataplane.Batch) {
+	if !m.tries.proving || m.health.nodeAtFault {
+		return
+	}
+	if node, held := m.suspects(witness); len(node)+len(held) > 0 {
+		m.failing.times = max(failuresMax, m.failing.times)
+		return
+	}
+	var keys []service.Key
+	for i := range m.tries.bisection.groups {
+		keys = append(keys, m.tries.bisection.groups[i].keys...)
+	}
+	if slices.ContainsFunc(keys, func(key service.Key) bool { return m.pending.sought.has(key) || m.quarantine.held[key] != nil }) {
+		return // the search goes on once a witness lands
+	}
+	for _, key := range keys {
+		m.ledger.Release(key)
+	}
+	m.tries.bisection.groups, m.tries.proving = nil, false
 }
 
 // quarantineProven quarantines the keys that the writer proved to be culprits: the kernel rejected objects of these

@@ -140,6 +140,7 @@ func (m *machine) ordinaryDone(now time.Time, r *result) {
 	if m.failing.spent >= r.shared {
 		m.failing.times = max(failuresMax, m.failing.times) // more attempts would take too long
 	}
+	m.witnessFailed(r.batch)
 	if r.receipt.Outcome == dataplane.Busy && m.isolateFew(now) {
 		m.pacer.Ended(now, r.receipt.Took)
 		return
