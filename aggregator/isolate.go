@@ -20,7 +20,7 @@ import (
 // A Service is quarantined only if it failed alone and the node takes other rules. If nothing else landed in the same
 // search, the machine proves that with a witness: an ordinary write that rewrites the scaffold and contains nothing
 // new. Until a witness lands, no group is tried and no fragment is folded. If the kernel rejects it, the node is at
-// fault; if it fails otherwise, the host is. Both cases end with the first witness that lands.
+// fault until a later one lands. If it fails otherwise, the host is the reason (witnessFailed).
 
 // accused is a key that failed alone, and the receipt of its last try, until a witness lands or fails.
 type accused struct {
