@@ -25,6 +25,12 @@ var isolated = []mutation{
 		campaigns: []campaign{unitTest("aggregator", "TestAggregator_FailingHostBlamesNoService")},
 	},
 	{
+		name:      "what waits for a witness waits for ever",
+		sentence:  "A change that is withdrawn while the host fails does not make the node unhealthy.",
+		edits:     edit("aggregator/isolate.go", "m.tries.bisection.groups, m.tries.proving = nil, false", "_ = keys"),
+		campaigns: []campaign{unitTest("observe/health", "TestMonitor_FailuresTimedSeparately")}, short: true,
+	},
+	{
 		name:      "a write that did not land is tried whole once more",
 		sentence:  "After a write that lasted too long, its Services are tried in halves.",
 		edits:     edit("aggregator/bisect.go", "half := len(keys) / 2\n\tb.groups = slices.Insert", "half := 0\n\tb.groups = slices.Insert"),
