@@ -7,7 +7,7 @@ require (
 	github.com/coreos/go-iptables v0.8.0 // versions, existence of rules and chains, lists
 	github.com/fsnotify/fsnotify v1.10.1 // watching the manifest directory and the configuration file
 	github.com/go-logr/zapr v1.3.0 // klog into zap
-	github.com/moby/ipvs v1.1.0 // IPVS, except batches and counters
+	github.com/moby/ipvs v1.1.0 // IPVS, except changes of virtual servers
 	github.com/prometheus/client_golang v1.24.0 // metrics, native histograms
 	github.com/prometheus/client_model v0.6.2 // protobuf format of metrics
 	github.com/prometheus/common v0.70.0 // text format of metrics
@@ -15,7 +15,7 @@ require (
 	github.com/sirupsen/logrus v1.10.2 // disabling the log of moby/ipvs
 	github.com/spf13/cobra v1.10.2 // commands
 	github.com/spf13/pflag v1.0.10 // flags
-	github.com/vishvananda/netlink v1.3.1 // addresses, links, routes, the IPVS device, whole sets
+	github.com/vishvananda/netlink v1.3.1 // addresses, links, routes, the IPVS device, sets except changes of entries
 	go.opentelemetry.io/otel v1.44.0 // traces of changes: attributes
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.44.0 // traces of changes: export without gRPC
 	go.opentelemetry.io/otel/sdk v1.44.0 // traces of changes: spans

@@ -39,5 +39,5 @@ func (g *Grown[K]) Add(read map[K]Counts) map[K]Counts {
 
 // smaller reports whether a counter began again from 0.
 func (c Counts) smaller(before Counts) bool {
-	return c.Connections < before.Connections || c.PacketsIn < before.PacketsIn || c.PacketsOut < before.PacketsOut
+	return c.Connections < before.Connections || c.BytesIn < before.BytesIn || c.BytesOut < before.BytesOut
 }

@@ -29,3 +29,14 @@ func TestGrown_Monotonic(t *testing.T) {
 		t.Errorf("got %v, and %d are carried", got, len(g.carried))
 	}
 }
+
+// TestGrown_FewerBytes: a counter with fewer bytes than before has restarted, even if it has more connections.
+func TestGrown_FewerBytes(t *testing.T) {
+	var g Grown[string]
+	g.Add(map[string]Counts{"c": {Connections: 1, BytesIn: 9}, "d": {Connections: 1, BytesOut: 9}})
+	for key, got := range g.Add(map[string]Counts{"c": {Connections: 2, BytesIn: 1}, "d": {Connections: 2, BytesOut: 1}}) {
+		if got.Connections != 3 || got.Bytes() != 10 {
+			t.Errorf("%s, which has fewer bytes: got %v", key, got)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 )
 
 // Counts are totals that only grow, as long as Reading.Since stays the same. Fields that a backend does
-// not count are 0; Reading.Bytes is set if it counts packets and bytes.
+// not count are 0; Reading.Bytes is set if it counts bytes.
 type Counts struct {
 	// Connections are new connections: connections of TCP and SCTP, flows of UDP.
 	Connections uint64
@@ -141,7 +141,7 @@ type Reading struct {
 	// Since is the time from which the counts are complete. It changes when counts were lost. It is zero if counts are
 	// lower bounds.
 	Since time.Time
-	// Bytes is set if packets and bytes are counted.
+	// Bytes is set if bytes are counted.
 	Bytes bool
 	// Frontends without an address are node ports. In iptables mode, one frontend of each service port has the
 	// connections to all frontends of that port.

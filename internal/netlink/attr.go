@@ -58,15 +58,6 @@ func (a Attr) Uint64() uint64 {
 	return binary.BigEndian.Uint64(a.Data)
 }
 
-// HostUint16 returns a number in host byte order, or 0 if the attribute has another
-// size.
-func (a Attr) HostUint16() uint16 {
-	if len(a.Data) != 2 {
-		return 0
-	}
-	return binary.NativeEndian.Uint16(a.Data)
-}
-
 // HostUint32 returns the number in host byte order at the beginning of the
 // attribute, or 0 if it is too short. Flags, for example, are followed by a mask.
 func (a Attr) HostUint32() uint32 {

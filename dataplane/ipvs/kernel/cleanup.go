@@ -100,15 +100,23 @@ func (s *cleanup) removeServers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("determine which virtual servers belong to Sluice: %w", err)
 	}
-	var failed []error
+	var requests []wire.Request
 	for _, service := range services {
-		if !known.ours(service.Frontend) {
-			continue
+		if known.ours(service.Frontend) {
+			requests = append(requests, wire.Request{Verb: wire.DelService, Service: service})
 		}
-		err := ctx.Err()
-		if err == nil && !s.dry {
-			err = servers.Delete(service.Frontend)
-		}
+	}
+	if s.dry || len(requests) == 0 {
+		s.Servers = len(requests)
+		return nil
+	}
+	changes, err := wire.OpenServerWriter()
+	if err != nil {
+		return err
+	}
+	defer changes.Close() // nothing can be lost
+	var failed []error
+	for _, err := range changes.Do(ctx, requests) {
 		if err == nil || wire.Missing(err) {
 			s.Servers++
 		} else {
@@ -231,7 +239,7 @@ func (s *cleanup) removeSets(ctx context.Context) error {
 		return err
 	}
 	defer sets.Close() // nothing can be lost
-	found, err := sets.Headers(ctx, isOurs)
+	found, err := sets.List(ctx, isOurs)
 	if err != nil {
 		return err
 	}

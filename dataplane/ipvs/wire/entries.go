@@ -5,60 +5,26 @@ package wire
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// This file does not use the library for entries: the library sends one entry per message
-// and waits for each answer, reads each attribute of a list over a channel, from a separate
-// goroutine, and prints unknown attributes to the standard logger.
+// This file does not use the library for changes of entries: the library sends one entry per message
+// and waits for each answer, and the kernel rejects its entries of type bitmap:port, because it gives
+// them a protocol (vishvananda/netlink, issue 1054).
 
-// Commands (enum ipset_cmd).
-const (
-	cmdList   = 7
-	cmdAdd    = 9
-	cmdDelete = 10
-)
-
-// Attributes of a message (enum of IPSET_ATTR_… at command level).
-const (
-	setProtocolAttr = 1
-	setName         = 2
-	setTypeName     = 3
-	setFamily       = 5
-	setFlags        = 6
-	setData         = 7
-	setList         = 8
-	setLine         = 9
-)
-
-// Attributes inside of setData, of a set's header.
-const (
-	headerPort     = 4
-	headerPortTo   = 5
-	headerMaxElem  = 19
-	headerElements = 24
-)
-
-// flagHeaderOnly is IPSET_FLAG_LIST_HEADER.
-const flagHeaderOnly = 1 << 2
-
-// begin starts a message of a command about a set. Without NLM_F_EXCL in the flags, adding an existing
-// entry, or deleting a missing one, succeeds.
-func begin(command, flags uint16, set string) (b []byte, mark int) {
-	b = make([]byte, 0, 128)
-	b, mark = netlink.BeginNetfilter(b, unix.NFNL_SUBSYS_IPSET, command, flags, unix.NFPROTO_IPV4)
-	b = netlink.AppendUint8(b, setProtocolAttr, setProtocol)
-	if set != "" {
-		b = netlink.AppendText(b, setName, set)
-	}
-	return b, mark
+// begin starts a message of a command about a set. Without NLM_F_EXCL, adding an existing entry, or
+// deleting a missing one, succeeds.
+func begin(command uint16, set string) (b []byte, mark int) {
+	b, mark = netlink.BeginNetfilter(
+		make([]byte, 0, 128), unix.NFNL_SUBSYS_IPSET, command, unix.NLM_F_ACK, unix.NFPROTO_IPV4)
+	b = netlink.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, setProtocol)
+	return netlink.AppendText(b, nl.IPSET_ATTR_SETNAME, set), mark
 }
 
 // EntryChange is an entry to add to a set or to remove from it.
@@ -85,13 +51,13 @@ const (
 // and 4 such messages share a send. If one entry is rejected, the entries after it in its
 // message are sent again, each in a separate message.
 func (s *Sets) Add(ctx context.Context, changes []EntryChange) []error {
-	return s.change(ctx, cmdAdd, changes)
+	return s.change(ctx, nl.IPSET_CMD_ADD, changes)
 }
 
 // Delete removes entries from sets as Add adds them. Removing a missing entry succeeds. For a
 // missing set it returns ErrNoSet.
 func (s *Sets) Delete(ctx context.Context, changes []EntryChange) []error {
-	return s.change(ctx, cmdDelete, changes)
+	return s.change(ctx, nl.IPSET_CMD_DEL, changes)
 }
 
 func (s *Sets) change(ctx context.Context, command uint16, changes []EntryChange) []error {
@@ -137,14 +103,14 @@ func packEntries(command uint16, changes []EntryChange) []entryList {
 	var all []entryList
 	for start := 0; start < len(order); {
 		set := changes[order[start]].Set
-		b, mark := begin(command, unix.NLM_F_ACK, set)
-		b = netlink.AppendUint32(b, setLine|network, 0)
-		b, list := netlink.Nest(b, setList|nested)
+		b, mark := begin(command, set)
+		b = netlink.AppendUint32(b, nl.IPSET_ATTR_LINENO|network, 0)
+		b, list := netlink.Nest(b, nl.IPSET_ATTR_ADT|nested)
 		end := start
 		for end < len(order) && changes[order[end]].Set == set && len(b) < listBytesMax {
 			var line int
-			b, line = netlink.Nest(b, setData|nested)
-			b = netlink.AppendUint32(b, setLine|network, uint32(end-start+1))
+			b, line = netlink.Nest(b, nl.IPSET_ATTR_DATA|nested)
+			b = netlink.AppendUint32(b, nl.IPSET_ATTR_LINENO|network, uint32(end-start+1))
 			b = netlink.End(changes[order[end]].Entry.append(b), line)
 			end++
 		}
@@ -157,8 +123,8 @@ func packEntries(command uint16, changes []EntryChange) []entryList {
 
 // entryMessage returns a message that adds or deletes one entry. The kernel answers it like any request.
 func entryMessage(command uint16, c EntryChange) []byte {
-	b, mark := begin(command, unix.NLM_F_ACK, c.Set)
-	b, data := netlink.Nest(b, setData|nested)
+	b, mark := begin(command, c.Set)
+	b, data := netlink.Nest(b, nl.IPSET_ATTR_DATA|nested)
 	return netlink.Finish(netlink.End(c.Entry.append(b), data), mark)
 }
 
@@ -195,7 +161,7 @@ func (l entryList) settle(
 }
 
 func describe(command uint16, c EntryChange) string {
-	if command == cmdAdd {
+	if command == nl.IPSET_CMD_ADD {
 		return "add " + c.Entry.String() + " to " + c.Set
 	}
 	return "delete " + c.Entry.String() + " from " + c.Set
@@ -232,7 +198,7 @@ func (s *Sets) send(b []byte, answers []setAnswer) {
 		heard[at] = true
 		answers[at].err = a.Err()
 		if len(a.Request) > netfilterBytes {
-			answers[at].line = netlink.Find(a.Request[netfilterBytes:], setLine).Uint32()
+			answers[at].line = netlink.Find(a.Request[netfilterBytes:], nl.IPSET_ATTR_LINENO).Uint32()
 		}
 	})
 	if err == nil {
@@ -247,107 +213,3 @@ func (s *Sets) send(b []byte, answers []setAnswer) {
 
 // netfilterBytes is the size of the header between the message header and the attributes.
 const netfilterBytes = 4
-
-// List returns the sets whose names are wanted, all if wanted is nil, with their entries. Entries
-// that are added or removed during the call may be missing or not. All others are listed once.
-func (s *Sets) List(ctx context.Context, wanted func(name string) bool) ([]Set, error) {
-	return s.list(ctx, "list sets", "", 0, wanted)
-}
-
-// Headers is List without entries.
-func (s *Sets) Headers(ctx context.Context, wanted func(name string) bool) ([]Set, error) {
-	return s.list(ctx, "list the headers of sets", "", flagHeaderOnly, wanted)
-}
-
-// Get returns one set with its entries. The error matches ErrNoSet if it does not exist.
-func (s *Sets) Get(ctx context.Context, name string) (Set, error) {
-	sets, err := s.list(ctx, "list "+name, name, 0, nil)
-	if err == nil && len(sets) == 0 {
-		err = setResult("list "+name, unix.ENOENT) // it was destroyed during the request
-	}
-	if err != nil {
-		return Set{}, err
-	}
-	return sets[0], nil
-}
-
-func (s *Sets) list(
-	ctx context.Context, what, name string, flags uint32, wanted func(string) bool,
-) ([]Set, error) {
-	request, mark := begin(cmdList, unix.NLM_F_DUMP, name)
-	if flags != 0 {
-		request = netlink.AppendUint32(request, setFlags|network, flags)
-	}
-	r := setReader{wanted: wanted}
-	err := s.socket.Ask(ctx, netlink.Finish(request, mark), func(m netlink.Message) error {
-		if part, ok := m.Netfilter(unix.NFNL_SUBSYS_IPSET); ok {
-			r.read(part.Attrs)
-		}
-		return nil
-	})
-	if _, rejected := errors.AsType[syscall.Errno](err); rejected && !Unknown(err) {
-		return nil, setResult(what, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ipset: %s: %w", what, err)
-	}
-	return r.sets, nil
-}
-
-// setReader assembles sets from the messages of a dump. A large set is split over several
-// messages, of which the first has the header.
-type setReader struct {
-	wanted func(name string) bool
-	sets   []Set
-}
-
-func (r *setReader) read(attrs []byte) {
-	name := netlink.Find(attrs, setName).Text()
-	if r.wanted != nil && !r.wanted(name) {
-		return
-	}
-	if last := len(r.sets) - 1; last < 0 || r.sets[last].Name != name {
-		r.sets = append(r.sets, Set{SetSpec: SetSpec{Name: name}})
-	}
-	set := &r.sets[len(r.sets)-1]
-	for a := range netlink.Attrs(attrs) {
-		switch a.Type {
-		case setTypeName:
-			if len(set.Entries) == 0 { // otherwise they have the type of an earlier message
-				set.Type = SetType(a.Text())
-			}
-		case setFamily:
-			set.Family = Family(a.Uint8())
-		case setData:
-			set.readHeader(a.Data)
-		case setList:
-			set.readEntries(a.Data)
-		}
-	}
-}
-
-func (s *Set) readHeader(attrs []byte) {
-	for a := range netlink.Attrs(attrs) {
-		switch a.Type {
-		case headerMaxElem:
-			s.MaxElem = a.Uint32()
-		case headerPort:
-			s.FirstPort = a.Uint16()
-		case headerPortTo:
-			s.LastPort = a.Uint16()
-		case headerElements:
-			s.Count = a.Uint32()
-		}
-	}
-}
-
-func (s *Set) readEntries(attrs []byte) {
-	if !s.Type.Known() {
-		return
-	}
-	for a := range netlink.Attrs(attrs) {
-		if e, ok := readEntry(s.Type, a.Data); ok && a.Type == setData {
-			s.Entries = append(s.Entries, e)
-		}
-	}
-}

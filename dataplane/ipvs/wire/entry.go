@@ -3,11 +3,14 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
 
+	library "github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -148,19 +151,6 @@ func (e Entry) String() string {
 	return string(b)
 }
 
-// Attributes inside of setData, of an entry.
-const (
-	dataAddress     = 1
-	dataPort        = 4
-	dataProtocol    = 7
-	dataAddress2    = 20
-	dataPrefixBits2 = 21
-
-	// Inside of an address.
-	addressIPv4 = 1
-	addressIPv6 = 2
-)
-
 // The kernel requires the first flag for a number or an address, and the second for a list of
 // attributes.
 const (
@@ -171,70 +161,47 @@ const (
 // append adds the attributes of the entry.
 func (e Entry) append(b []byte) []byte {
 	if !e.Addr.IsValid() {
-		return netlink.AppendUint16(b, dataPort|network, e.Port)
+		return netlink.AppendUint16(b, nl.IPSET_ATTR_PORT|network, e.Port)
 	}
-	b = appendAddress(b, dataAddress, e.Addr)
+	b = appendAddress(b, nl.IPSET_ATTR_IP, e.Addr)
 	if e.Protocol != 0 {
-		b = netlink.AppendUint16(b, dataPort|network, e.Port)
-		b = netlink.AppendUint8(b, dataProtocol, uint8(e.Protocol))
+		b = netlink.AppendUint16(b, nl.IPSET_ATTR_PORT|network, e.Port)
+		b = netlink.AppendUint8(b, nl.IPSET_ATTR_PROTO, uint8(e.Protocol))
 	}
 	if e.Second.IsValid() {
-		b = appendAddress(b, dataAddress2, e.Second.Addr())
+		b = appendAddress(b, nl.IPSET_ATTR_IP2, e.Second.Addr())
 		if !e.Second.IsSingleIP() {
-			b = netlink.AppendUint8(b, dataPrefixBits2, uint8(e.Second.Bits()))
+			b = netlink.AppendUint8(b, nl.IPSET_ATTR_CIDR2, uint8(e.Second.Bits()))
 		}
 	}
 	return b
 }
 
 func appendAddress(b []byte, kind uint16, a netip.Addr) []byte {
-	inner := uint16(addressIPv6)
+	inner := uint16(nl.IPSET_ATTR_IPADDR_IPV6)
 	if a.Is4() {
-		inner = addressIPv4
+		inner = nl.IPSET_ATTR_IPADDR_IPV4
 	}
 	b, mark := netlink.Nest(b, kind|nested)
 	return netlink.End(netlink.AppendBytes(b, inner|network, a.AsSlice()), mark)
 }
 
-// readEntry reads an entry of a set of a type from its attributes. It returns false if the
-// entry does not have the parts of the type. It ignores counters, comments and other
-// attributes that sets of other programs may have.
-func readEntry(t SetType, attrs []byte) (Entry, bool) {
+// entryOf converts an entry of a set of a type from the library's type. It returns false if the
+// entry does not have the parts of the type. It ignores counters, comments and other extensions
+// that sets of other programs may have.
+func entryOf(t SetType, l *library.IPSetEntry) (Entry, bool) {
 	e := Entry{}
-	second, bits := netip.Addr{}, -1
-	for a := range netlink.Attrs(attrs) {
-		switch a.Type {
-		case dataAddress:
-			e.Addr = addressOf(a)
-		case dataPort:
-			e.Port = a.Uint16()
-		case dataProtocol:
-			e.Protocol = Protocol(a.Uint8())
-		case dataAddress2:
-			second = addressOf(a)
-		case dataPrefixBits2:
-			bits = int(a.Uint8())
-		}
+	e.Addr, _ = netip.AddrFromSlice(l.IP)
+	if l.Port != nil {
+		e.Port = *l.Port
 	}
-	if second.IsValid() {
-		if bits < 0 {
-			bits = second.BitLen()
-		}
-		e.Second = netip.PrefixFrom(second, bits).Masked()
+	if l.Protocol != nil {
+		e.Protocol = Protocol(*l.Protocol)
+	}
+	if second, ok := netip.AddrFromSlice(l.IP2); ok {
+		e.Second = netip.PrefixFrom(second, cmp.Or(int(l.CIDR2), second.BitLen())).Masked()
 	}
 	return e, e.is(t)
-}
-
-// addressOf returns the address in an attribute, or the zero one if there is none.
-func addressOf(a netlink.Attr) netip.Addr {
-	for inner := range netlink.Attrs(a.Data) {
-		switch {
-		case inner.Type == addressIPv4 && len(inner.Data) == 4,
-			inner.Type == addressIPv6 && len(inner.Data) == 16:
-			return inner.Addr()
-		}
-	}
-	return netip.Addr{}
 }
 
 // is reports whether the entry has exactly the parts that a type has.

@@ -109,16 +109,6 @@ func MissingReal(err error) bool {
 	return ok && r.Errno == unix.ENOENT && r.Request.Verb.aboutReal()
 }
 
-// rejection turns an error of the library into a *Rejection, unless the result is unknown.
-func rejection(r Request, err error) error {
-	err = answerOf(err)
-	if err == nil || Unknown(err) {
-		return err
-	}
-	errno, _ := errors.AsType[syscall.Errno](err)
-	return &Rejection{Request: r, Errno: errno}
-}
-
 // ServerWriter sends lists of requests about virtual servers. It belongs to the network
 // namespace of the thread that opened it. Only one goroutine at a time may use it. After the
 // module ip_vs was unloaded and loaded again, open a new one.

@@ -34,6 +34,7 @@ type serverWorld struct {
 	// reals has the totals of real servers at the last reading.
 	reals map[traffic.Pair]traffic.Counts
 	grown traffic.Grown[traffic.Pair]
+	meter Meter
 }
 
 func newServerWorld(t testing.TB) *serverWorld {

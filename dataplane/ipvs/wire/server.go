@@ -75,13 +75,6 @@ func identify(f service.Frontend) *ipvs.Service {
 	}
 }
 
-// libraryService returns a virtual server in the library's type.
-func libraryService(s Service) *ipvs.Service {
-	l := identify(s.Frontend)
-	l.SchedName, l.Flags, l.Timeout, l.Netmask = s.Scheduler, s.Flags, s.Timeout, netmask(s)
-	return l
-}
-
 // netmask returns the part of client addresses that persistence uses, in host byte order: for IPv4
 // a mask as in the kernel's memory, for IPv6 the length of a prefix.
 func netmask(s Service) uint32 {
@@ -108,7 +101,7 @@ func hostOrder(n uint32) uint32 {
 	return n
 }
 
-// serviceOf is the reverse of libraryService. It returns false for a virtual server without a
+// serviceOf converts a virtual server from the library's type. It returns false for one without a
 // frontend, such as one for packets with a mark.
 func serviceOf(l *ipvs.Service) (Service, bool) {
 	addr, ok := netip.AddrFromSlice(l.Address)

@@ -6,13 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/moby/ipvs"
-	"github.com/sirupsen/logrus"
 	library "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -46,13 +43,9 @@ func lookUp(name string) (uint16, error) {
 	return family.ID, nil
 }
 
-// Servers reads virtual servers, and changes single ones. It belongs to the network
+// Servers reads virtual servers; a ServerWriter changes them. It belongs to the network
 // namespace of the thread that opened it. Only one goroutine at a time may use it.
 type Servers struct{ handle *ipvs.Handle }
-
-// quietLibrary discards the library's log: the library runs modprobe once and logs a warning if
-// that fails, although the kernel has the family.
-var quietLibrary = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
 
 // OpenServers opens a connection in the network namespace of the calling thread. The
 // error matches ErrUnavailable when the kernel has no IPVS.
@@ -62,7 +55,7 @@ func OpenServers() (*Servers, error) {
 	if err := Available(); err != nil {
 		return nil, err
 	}
-	quietLibrary()
+	quietLibraries()
 	handle, err := ipvs.New("")
 	if err != nil {
 		return nil, fmt.Errorf("open a connection to IPVS: %w", err)
@@ -84,20 +77,25 @@ func (s *Servers) Close() error {
 // packets with a mark, which have no frontend. If another program changes virtual servers during the
 // call, the list may be incomplete; the kernel does not report it.
 func (s *Servers) Services(ctx context.Context) ([]Service, error) {
+	var services []Service
+	err := s.services(ctx, func(service Service, _ *ipvs.Service) { services = append(services, service) })
+	return services, err
+}
+
+func (s *Servers) services(ctx context.Context, each func(Service, *ipvs.Service)) error {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	found, err := s.handle.GetServices()
 	if err != nil {
-		return nil, fmt.Errorf("list virtual servers: %w", answerOf(err))
+		return fmt.Errorf("list virtual servers: %w", answerOf(err))
 	}
-	services := make([]Service, 0, len(found))
 	for _, l := range found {
 		if service, ok := serviceOf(l); ok {
-			services = append(services, service)
+			each(service, l)
 		}
 	}
-	return services, nil
+	return nil
 }
 
 // Service returns one virtual server. The error matches Missing if there is none.
@@ -119,20 +117,25 @@ func (s *Servers) Service(ctx context.Context, f service.Frontend) (Service, err
 // Destinations lists the real servers of a virtual server, in the kernel's order. If the virtual
 // server does not exist, the list is empty, because the kernel returns no error.
 func (s *Servers) Destinations(ctx context.Context, f service.Frontend) ([]Destination, error) {
+	var destinations []Destination
+	err := s.destinations(ctx, f, func(d Destination, _ *ipvs.Destination) { destinations = append(destinations, d) })
+	return destinations, err
+}
+
+func (s *Servers) destinations(ctx context.Context, f service.Frontend, each func(Destination, *ipvs.Destination)) error {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	found, err := s.handle.GetDestinations(identify(f))
 	if err != nil {
-		return nil, fmt.Errorf("list real servers of %s: %w", f, answerOf(err))
+		return fmt.Errorf("list real servers of %s: %w", f, answerOf(err))
 	}
-	destinations := make([]Destination, 0, len(found))
 	for _, l := range found {
 		if d, ok := destinationOf(l); ok {
-			destinations = append(destinations, d)
+			each(d, l)
 		}
 	}
-	return destinations, nil
+	return nil
 }
 
 // List lists the wanted virtual servers, all if wanted is nil, with their real servers. It makes
@@ -154,20 +157,6 @@ func (s *Servers) List(ctx context.Context, wanted func(Service) bool) ([]Server
 		servers = append(servers, Server{Service: service, Destinations: destinations})
 	}
 	return servers, nil
-}
-
-// Create creates one virtual server. The error is a *Rejection with ENOENT if the kernel
-// lacks its scheduler.
-func (s *Servers) Create(service Service) error {
-	err := s.handle.NewService(libraryService(service))
-	return rejection(Request{Verb: NewService, Service: service}, err)
-}
-
-// Delete removes one virtual server with its real servers. The error matches Missing if
-// there is none.
-func (s *Servers) Delete(f service.Frontend) error {
-	err := s.handle.DelService(identify(f))
-	return rejection(Request{Verb: DelService, Service: Service{Frontend: f}}, err)
 }
 
 // Timeouts are how long the kernel remembers idle connections, in whole seconds.

@@ -83,8 +83,8 @@ type Set struct {
 	FirstPort, LastPort uint16
 	// Count is the number of entries.
 	Count uint32
-	// Entries are the entries of a set of a known type, in no order; nil if only headers were
-	// requested. Entries that this package cannot represent are missing, although Count has them.
+	// Entries are the entries of a set of a known type, in no order. Entries that this package
+	// cannot represent are missing, although Count has them.
 	Entries []Entry
 }
 
@@ -194,6 +194,7 @@ const setProtocol = nl.IPSET_PROTOCOL
 // OpenSets opens a connection in the network namespace of the calling thread. The kernel
 // may load a module for it. The error matches ErrUnsupported if the kernel has no sets.
 func OpenSets() (*Sets, error) {
+	quietLibraries()
 	handle, err := library.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("ipset: open a netlink socket: %w", err)
@@ -263,11 +264,11 @@ func (s *Sets) create(ctx context.Context, spec SetSpec) error {
 	}
 	// The kernel considers two sets the same if they differ only in the family of their
 	// addresses (ip_set_create; seen with Linux 6.18).
-	found, err := s.Headers(ctx, func(name string) bool { return name == spec.Name })
-	if err == nil && len(found) == 1 && found[0].Family != spec.Family {
-		err = setResult(what, unix.EEXIST)
+	found, err := s.handle.IpsetList(spec.Name)
+	if err == nil && Family(found.Family) != spec.Family {
+		err = unix.EEXIST
 	}
-	return err
+	return setResult(what, err)
 }
 
 // Destroy removes sets with their entries. Removing a missing set succeeds. If a rule refers to a
@@ -284,4 +285,43 @@ func (s *Sets) Destroy(ctx context.Context, names []string) []error {
 		}
 	}
 	return results
+}
+
+// List returns the sets whose names are wanted, all if wanted is nil, with their entries. Entries
+// that are added or removed during the call may be missing or not. All others are listed once.
+func (s *Sets) List(ctx context.Context, wanted func(name string) bool) ([]Set, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	parts, err := s.handle.IpsetListAll()
+	if err != nil {
+		return nil, setResult("list sets", err)
+	}
+	var sets []Set
+	for i := range parts {
+		if wanted == nil || wanted(parts[i].SetName) {
+			sets = together(sets, &parts[i])
+		}
+	}
+	return sets, nil
+}
+
+// together adds a part of the kernel's list to sets. A large set is split over several parts, of
+// which the first has the header.
+func together(sets []Set, part *library.IPSetResult) []Set {
+	if last := len(sets) - 1; last < 0 || sets[last].Name != part.SetName {
+		sets = append(sets, Set{
+			SetSpec: SetSpec{
+				Name: part.SetName, Type: SetType(part.TypeName), Family: Family(part.Family), MaxElem: part.MaxElements,
+			},
+			FirstPort: part.PortFrom, LastPort: part.PortTo, Count: part.NumEntries,
+		})
+	}
+	set := &sets[len(sets)-1]
+	for i := range part.Entries {
+		if e, ok := entryOf(set.Type, &part.Entries[i]); ok {
+			set.Entries = append(set.Entries, e)
+		}
+	}
+	return sets
 }

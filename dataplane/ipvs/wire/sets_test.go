@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	library "github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // TestPackEntries_Bytes compares messages with their bytes according to the kernel's headers, on a little-endian
@@ -22,12 +21,12 @@ func TestPackEntries_Bytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := packEntries(cmdAdd, []EntryChange{{"P", Entry{Port: 30080}}, {"P", Entry{Port: 80}}})[0].message
+	list := packEntries(nl.IPSET_CMD_ADD, []EntryChange{{"P", Entry{Port: 30080}}, {"P", Entry{Port: 80}}})[0].message
 	for name, c := range map[string]struct {
 		got  []byte
 		want string
 	}{
-		"add one": {entryMessage(cmdAdd, EntryChange{"N", second}), `
+		"add one": {entryMessage(nl.IPSET_CMD_ADD, EntryChange{"N", second}), `
 			70000000 0906 0500 00000000 00000000 # length, add, request+ack
 			02 00 0000
 			0500 0100 06000000                   # protocol
@@ -63,7 +62,7 @@ func TestPackEntries(t *testing.T) {
 		changes = append(changes, EntryChange{set, Entry{Addr: addr("10.0.0.1"), Protocol: TCP, Port: uint16(i)}})
 	}
 	seen := make([]bool, len(changes))
-	lists := packEntries(cmdAdd, changes)
+	lists := packEntries(nl.IPSET_CMD_ADD, changes)
 	if len(lists) != 9 { // 1000 entries of a set, about 400 in a message
 		t.Errorf("%d messages", len(lists))
 	}
@@ -82,7 +81,7 @@ func TestPackEntries(t *testing.T) {
 	if slices.Contains(seen, false) {
 		t.Error("a change is in no message")
 	}
-	if got := packEntries(cmdAdd, nil); len(got) != 0 {
+	if got := packEntries(nl.IPSET_CMD_ADD, nil); len(got) != 0 {
 		t.Errorf("no changes make %d messages", len(got))
 	}
 }
@@ -106,7 +105,7 @@ func TestEntryList_Settle(t *testing.T) {
 		"not tried":              {setAnswer{err: &NotSentError{Err: context.Canceled}}, "fff", nil},
 	} {
 		results := make([]error, 3)
-		again := l.settle(cmdAdd, changes, c.answer, results)
+		again := l.settle(nl.IPSET_CMD_ADD, changes, c.answer, results)
 		got := ""
 		for _, err := range results {
 			var no *SetRejection
@@ -197,39 +196,32 @@ func TestSetSpec_Text(t *testing.T) {
 	}
 }
 
-// part is a message of a dump: a name, a header if it is the first of the set,
-// and entries.
-func part(name string, kind SetType, entries ...Entry) []byte {
-	b := netlink.AppendText(nil, setName, name)
+// part returns a part of a list as the library reads it: a name, a header if it is the first of the
+// set, and entries.
+func part(name string, kind SetType, entries ...Entry) *library.IPSetResult {
+	r := &library.IPSetResult{SetName: name}
 	if kind != "" {
-		b = netlink.AppendUint8(netlink.AppendText(b, setTypeName, string(kind)), setFamily, uint8(Inet))
-		var mark int
-		b, mark = netlink.Nest(b, setData|nested)
-		b = netlink.AppendUint32(b, headerMaxElem|network, 100)
-		b = netlink.End(netlink.AppendUint32(b, headerElements|network, 3), mark)
+		r.TypeName, r.Family, r.MaxElements, r.NumEntries = string(kind), uint8(Inet), 100, 3
 	}
-	b, mark := netlink.Nest(b, setList|nested)
 	for _, e := range entries {
-		var inner int
-		b, inner = netlink.Nest(b, setData|nested)
-		b = netlink.End(e.append(b), inner)
+		r.Entries = append(r.Entries, listed(e))
 	}
-	return netlink.End(b, mark)
+	return r
 }
 
-// TestSetReader_LargeSet: a large set is read from several messages, and unwanted sets are left out.
-func TestSetReader_LargeSet(t *testing.T) {
+// TestTogether_LargeSet: a large set is put together from several parts.
+func TestTogether_LargeSet(t *testing.T) {
 	one, two, three := Entry{Addr: addr("10.0.0.1")}, Entry{Addr: addr("10.0.0.2")}, Entry{Addr: addr("10.0.0.3")}
-	r := setReader{wanted: func(name string) bool { return name != "other" }}
-	for _, b := range [][]byte{
-		part("A", HashIP, one, two), part("A", "", three), part("other", HashIP, one), part("other", "", two),
+	var sets []Set
+	for _, p := range []*library.IPSetResult{
+		part("A", HashIP, one, two), part("A", "", three),
 		part("B", HashIP, two), part("nets", "hash:net", one), part("mixed", HashIP, Entry{Port: 80}, one),
 	} {
-		r.read(b)
+		sets = together(sets, p)
 	}
 	var names []string
 	var entries [][]Entry
-	for _, s := range r.sets {
+	for _, s := range sets {
 		names, entries = append(names, s.Name), append(entries, s.Entries)
 		if s.MaxElem != 100 || s.Count != 3 || s.Family != Inet {
 			t.Errorf("header %+v", s)

@@ -5,10 +5,11 @@
 // sockets, the encoding and the interpretation of the kernel's answers. The writer and the
 // cleanup of package kernel call it, and internal/daemon calls it to probe the kernel.
 //
-// It uses libraries where they are sufficient: github.com/moby/ipvs reads virtual servers and
-// changes single ones, github.com/vishvananda/netlink manages the device, its addresses and
-// whole sets. This package encodes lists of requests itself, because one call of a library per
-// request takes many times as long, and parses answers of which the libraries lose parts: see
+// Libraries read: github.com/moby/ipvs reads virtual servers with their counters, and
+// github.com/vishvananda/netlink reads sets with their entries, the device and its addresses. The
+// latter also changes the device, its addresses and whole sets. This package encodes changes of
+// virtual servers itself, because one call of a library per request takes many times as long, and
+// changes of set entries, because the library cannot write all of them: see
 // docs/adr/0020-one-netlink-transport.md.
 //
 // Lists of changes return a result for each item. nil means that it was carried out, an error for
@@ -23,8 +24,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"sync"
 	"syscall"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -58,3 +63,11 @@ func unsent(ctx context.Context) error {
 	}
 	return nil
 }
+
+// quietLibraries discards the libraries' logs: moby/ipvs logs a warning if it cannot run modprobe,
+// although the kernel has IPVS, and vishvananda/netlink prints each unknown attribute of other
+// programs' sets to the standard logger, which Sluice does not use.
+var quietLibraries = sync.OnceFunc(func() {
+	logrus.SetOutput(io.Discard)
+	log.SetOutput(io.Discard)
+})

@@ -131,9 +131,10 @@ func cut(log *zap.Logger, domain string, c ipvskernel.Cut) {
 // IPVSTraffic makes a function that returns the kernel's counters by virtual server and, with endpoints, by real
 // server; nothing if they cannot be read. A node port counts at each address of the node. One goroutine calls it.
 func IPVSTraffic(endpoints bool) func(context.Context) service.PerFamily[*traffic.Reading] {
+	var meter ipvswire.Meter
 	var grown traffic.Grown[traffic.Pair]
 	return func(ctx context.Context) (all service.PerFamily[*traffic.Reading]) {
-		servers, reals, err := ipvswire.Traffic(ctx, endpoints)
+		servers, reals, err := meter.Read(ctx, endpoints)
 		if err != nil {
 			return all
 		}

@@ -177,16 +177,25 @@ func hasScheduler(ctx context.Context, servers *ipvswire.Servers, name string) e
 			return nil
 		}
 	}
-	// A process that was killed here may have left one.
-	if err := servers.Delete(probeFrontend); err != nil && !ipvswire.Missing(err) {
-		return err
-	}
-	err = servers.Create(ipvswire.Service{Frontend: probeFrontend, Scheduler: name})
-	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("scheduler not available: kernel module ip_vs_%s is missing or cannot be loaded", name)
-	}
+	changes, err := ipvswire.OpenServerWriter()
 	if err != nil {
 		return err
 	}
-	return servers.Delete(probeFrontend)
+	defer changes.Close() // nothing can be lost
+	probe := ipvswire.Service{Frontend: probeFrontend, Scheduler: name}
+	results := changes.Do(ctx, []ipvswire.Request{
+		{Verb: ipvswire.DelService, Service: probe}, // a process that was killed here may have left one
+		{Verb: ipvswire.NewService, Service: probe},
+		{Verb: ipvswire.DelService, Service: probe},
+	})
+	switch left, made, gone := results[0], results[1], results[2]; {
+	case left != nil && !ipvswire.Missing(left):
+		return left
+	case errors.Is(made, unix.ENOENT):
+		return fmt.Errorf("scheduler not available: kernel module ip_vs_%s is missing or cannot be loaded", name)
+	case made != nil:
+		return made
+	default:
+		return gone
+	}
 }
